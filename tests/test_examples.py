@@ -1,6 +1,7 @@
 """Every example runs as it is, shows its fault, and the stop that its docstring describes reveals the cause."""
 
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -28,8 +29,15 @@ def line_of(example: str, code: str) -> int:
 
 def run(*arguments: str, typed: str = "") -> str:
     """What the command prints on its standard output; it must end with status 0."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        input=typed,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
     return done.stdout
 
