@@ -20,10 +20,12 @@ ROWS = {
     "prompt": {"tfdb", "__main__", "prompt", "commands", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
-        "internals", "linehooks", "frames", "sourcemap", "twins", "gate", "replay", "tensors", "graphs", "dumps",
+        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors", "graphs",
+        "dumps",
     },
     "pure": {
-        "errors", "records", "blocks", "summarize", "conditions", "rules", "causes", "render", "report", "screens",
+        "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
+        "screens",
     },
 }  # fmt: skip
 ORDER = list(ROWS)
