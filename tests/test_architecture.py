@@ -20,8 +20,8 @@ ROWS = {
     "prompt": {"tfdb", "__main__", "prompt", "commands", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
-        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors", "graphs",
-        "dumps",
+        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors",
+        "graphs", "dumps",
     },
     "pure": {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
