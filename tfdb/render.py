@@ -11,15 +11,18 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .records import NonFinite, Scalar, TableRow, TensorSummary
+from .records import Scalar, TableRow, TensorSummary
 
 RED, RESET = "\x1b[31m", "\x1b[0m"
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "  "
+# What goes first where room is short: the highest.
+RANGE, MOMENTS, NOTE, ZEROS, DEVICE, BYTES = 1, 2, 3, 4, 5, 6
+VALUES_WIDTH = 44  # columns up to which a few values are shown in place of their range
 SHORT_INTEGER = 7  # digits up to which integers are shown exactly
 UNKNOWN_SHAPE = ("tensor", "variable", "keras tensor", "keras variable", "spec", "tensor array")
 VALUES_THRESHOLD = 1000  # elements above which numpy elides the middle
@@ -28,11 +31,13 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A piece of a line. Where room is short, cells of the highest `rank` go first; rank 0 stays."""
+    """A piece of a line. Where room is short, cells of the highest `rank` become `brief`, then go; rank 0 stays."""
 
     text: str
     rank: int = 0
+    brief: str = ""
     bad: bool = False
+    gap: str = GAP
 
 
 def terminal_width() -> int:
@@ -46,29 +51,24 @@ def tensor_line(summary: TensorSummary, width: int | None = None, color: bool = 
     Example: `float32(64, 10) cpu:0 2.5KiB  [-3.1 ▂▅█▇▃▁▁▁ 4.2]  μ -0.02 σ 1.1  0: 12%  nan 3, first at [5, 2]`.
     """
     width = terminal_width() if width is None else width
-    head = " ".join(cell.text for cell in _head(summary))
-    cells = [_Cell(name)] if name else []
-    return _fit([*cells, _Cell(head), *_body(summary, max(16, width - visible_width(head) - 24))], width, color)
+    named = [_Cell(_clean(name))] if name else []
+    return _line(_fit([*named, *_head(summary), *_content(summary), *_remarks(summary)], width), width, color)
 
 
 def tensor_table(rows: Sequence[TableRow], width: int | None = None, color: bool = False) -> str:
-    """One line a row, columns aligned; columns that do not fit are left out, least important first, for all rows."""
+    """One line a row, columns aligned; what does not fit is shortened or left out by columns, least important first."""
     width = terminal_width() if width is None else width
     if not rows:
         return "empty: no tensors"
-    table = [_table_cells(row) for row in rows]
-    columns = range(len(table[0]))
-    widths = [max(visible_width(cells[i].text) for cells in table) for i in columns]
-    ranks = [max(cells[i].rank for cells in table) for i in columns]
-    kept = [i for i in columns if widths[i]]
-    widths[0] = min(widths[0], max(12, width // 3))
-    while sum(widths[i] for i in kept) + len(GAP) * (len(kept) - 1) > width and any(ranks[i] for i in kept):
-        kept.remove(max(kept, key=lambda i: (ranks[i], i)))
+    table = _fit_columns([_row(row) for row in rows], width)
+    widths = [max(visible_width(cells[i].text) for cells in table) for i in range(len(table[0]))]
     lines = []
     for cells in table:
-        parts = [_Cell(shorten(cells[i].text, widths[i]), 0, cells[i].bad) for i in kept]
-        lines.append(_fit([_Cell(pad(part.text, widths[i]), 0, part.bad) for part, i in zip(parts, kept, strict=True)],
-                          width, color).rstrip())  # fmt: skip
+        last = max(i for i, cell in enumerate(cells) if cell.text)
+        padded = [
+            replace(cell, text=pad(cell.text, widths[i]) if i < last else cell.text) for i, cell in enumerate(cells)
+        ]
+        lines.append(_line(padded[: last + 1], width, color))
     return "\n".join(lines)
 
 
@@ -106,6 +106,13 @@ def size_text(nbytes: int) -> str:
     return f"{number(value)}{unit}"
 
 
+def percent(share: float) -> str:
+    """A share of 0 to 1 in whole percent, told apart from none and all: 0%, <1%, 12%, >99%, 100%."""
+    if 0 < share < 0.01:
+        return "<1%"
+    return ">99%" if 0.99 < share < 1 else f"{100 * share:.0f}%"
+
+
 def sparkline(values: Iterable[float], low: float | None = None, high: float | None = None) -> str:
     """One bar a value, from `low` to `high` (default: the finite values' own); values that are not finite show as ×."""
     values = [float(value) for value in values]
@@ -140,17 +147,20 @@ def visible_width(text: str) -> int:
     return columns
 
 
-def shorten(text: str, width: int) -> str:
-    """The text, cut at the end with … when it is wider than `width` columns."""
+def shorten(text: str, width: int, tail: bool = False) -> str:
+    """The text, cut with … at its end (with `tail`: its beginning) when it is wider than `width` columns."""
     if visible_width(text) <= width:
         return text
-    kept, columns = "", 1
-    for character in _ANSI.sub("", text):
+    if width < 1:
+        return ""
+    kept, columns = [], 1
+    plain = _ANSI.sub("", text)
+    for character in reversed(plain) if tail else plain:
         columns += visible_width(character)
         if columns > width:
             break
-        kept += character
-    return (kept + "…")[: max(width, 0)]
+        kept.append(character)
+    return "…" + "".join(reversed(kept)) if tail else "".join(kept) + "…"
 
 
 def pad(text: str, width: int) -> str:
@@ -158,21 +168,85 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - visible_width(text))
 
 
-def _fit(cells: list[_Cell], width: int, color: bool) -> str:
-    """Cells joined by two spaces, those of the highest rank dropped until they fit; the last resort is cutting."""
+def _clean(text: str) -> str:
+    """The text on one line, without control characters that a name or a repr may bring."""
+    return "".join(character if character.isprintable() else " " for character in _ANSI.sub("", text))
+
+
+def _fit(cells: list[_Cell], width: int) -> list[_Cell]:
+    """The cells, those of the highest rank made brief and then left out until a line of them fits."""
     cells = [cell for cell in cells if cell.text]
-    while visible_width(GAP.join(cell.text for cell in cells)) > width and any(cell.rank for cell in cells):
-        last = max(range(len(cells)), key=lambda i: (cells[i].rank, i))
-        cells = cells[:last] + cells[last + 1 :]
+    while _line_width(cells) > width:
+        i = max(range(len(cells)), key=lambda i: (cells[i].rank, bool(cells[i].brief), i))
+        if cells[i].brief:
+            cells[i] = replace(cells[i], text=cells[i].brief, brief="")
+        elif cells[i].rank:
+            del cells[i]
+        else:
+            break
+    return cells
+
+
+def _fit_columns(table: list[list[_Cell]], width: int) -> list[list[_Cell]]:
+    """As `_fit`, by whole columns; at last the names (first column) lose their beginnings, down to a third of it."""
+
+    def columns_wide() -> list[int]:
+        return [max(visible_width(cells[i].text) for cells in table) for i in range(len(table[0]))]
+
+    wide = columns_wide()
+    table = [[cells[i] for i in range(len(cells)) if wide[i]] for cells in table]
+    while (excess := sum(wide := columns_wide()) + len(GAP) * (len(wide) - 1) - width) > 0:
+        ranks = [min(cells[i].rank for cells in table if cells[i].text) for i in range(len(wide))]
+        briefs = [any(cells[i].brief for cells in table) for i in range(len(wide))]
+        i = max(range(len(wide)), key=lambda i: (ranks[i], briefs[i], i))
+        if briefs[i]:
+            table = [[_brief(cell) if j == i else cell for j, cell in enumerate(cells)] for cells in table]
+        elif ranks[i]:
+            table = [cells[:i] + cells[i + 1 :] for cells in table]
+        else:
+            names = max(wide[0] - excess, width // 3)
+            return [[replace(cells[0], text=shorten(cells[0].text, names, tail=True)), *cells[1:]] for cells in table]
+    return table
+
+
+def _brief(cell: _Cell) -> _Cell:
+    return replace(cell, text=cell.brief, brief="") if cell.brief else cell
+
+
+def _line_width(cells: Sequence[_Cell]) -> int:
+    return sum(visible_width(cell.text) + (len(cell.gap) if i else 0) for i, cell in enumerate(cells))
+
+
+def _line(cells: Sequence[_Cell], width: int, color: bool) -> str:
+    """Cells side by side, cut at `width`, the bad ones in red where there is colour."""
     line, room = "", width
-    for cell in cells:
-        gap = GAP if line else ""
+    for i, cell in enumerate(cells):
+        gap = cell.gap if i else ""
         text = shorten(cell.text, room - len(gap))
-        if room <= len(gap) or not text:
+        if not text:
             break
         room -= len(gap) + visible_width(text)
         line += gap + (f"{RED}{text}{RESET}" if cell.bad and color else text)
-    return line
+    return line.rstrip()
+
+
+def _row(row: TableRow) -> list[_Cell]:
+    """The columns of a table: name, dtype and shape, device, bytes, content, moments, zeros, remarks."""
+    summary = row.summary
+    content = _content(summary)
+    texts = [cell for cell in content[1:] if cell.text]
+    by_rank = {cell.rank: cell for cell in [*_head(summary)[1:], *texts]}
+    remarks = _remarks(summary)
+    remark = _Cell(
+        ", ".join(cell.text for cell in remarks),
+        0 if any(cell.rank == 0 for cell in remarks) else NOTE,
+        ", ".join(cell.brief or cell.text for cell in remarks),
+        any(cell.bad for cell in remarks),
+    )
+    first = replace(content[0], rank=0) if content else _Cell("")
+    columns = [_Cell(_clean(row.name)), _head(summary)[0], *(by_rank.get(rank, _Cell("")) for rank in (DEVICE, BYTES))]
+    columns += [first, *(by_rank.get(rank, _Cell("")) for rank in (MOMENTS, ZEROS)), remark]
+    return [replace(cell, gap=GAP) for cell in columns]
 
 
 def _head(summary: TensorSummary) -> list[_Cell]:
@@ -183,32 +257,32 @@ def _head(summary: TensorSummary) -> list[_Cell]:
         sizes = ["?" if size is None else str(size) for size in summary.shape]
         shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
     nbytes = "" if summary.nbytes is None else size_text(summary.nbytes)
-    cells = [_Cell(f"{summary.dtype}{shape}"), _Cell(summary.device, 5), _Cell(nbytes, 4)]
-    return [cell for cell in cells if cell.text]
+    cells = [_Cell(summary.device, DEVICE, gap=" "), _Cell(nbytes, BYTES, gap=" ")]
+    return [_Cell(f"{summary.dtype}{shape}"), *(cell for cell in cells if cell.text)]
 
 
-def _body(summary: TensorSummary, room: int) -> list[_Cell]:
-    """What is in it: values when they are few and fit, else range with histogram, moments, zeros; then what is bad."""
-    bad = [_Cell(_bad_text(word, facts), 0, True) for word, facts in _bad(summary)]
-    return [*_content(summary, room), *bad, *(_Cell(note, 1) for note in summary.notes)]
-
-
-def _content(summary: TensorSummary, room: int) -> list[_Cell]:
+def _content(summary: TensorSummary) -> list[_Cell]:
+    """What is in it: a word or the values when that says it all, else range with histogram, moments and zeros."""
     if not summary.size:
-        return [_Cell(summary.word)]
-    shown = _few_text(summary)
+        return [_Cell(summary.word)] if summary.word else []
     if summary.text is not None:
-        return [_Cell(shorten(shown, room), 1), *_text_cells(summary)]
-    if shown and visible_width(shown) <= room:
-        word = [_Cell(summary.word, 3)]
-        return [_Cell(shown), *word] if summary.word or summary.size == 1 else [_Cell(shown), _moments(summary)]
+        return [_Cell(_values_text(summary), RANGE), *_text_cells(summary)]
+    if summary.size == 1 and summary.values:
+        return [_Cell(_values_text(summary), bad=not summary.finite)]
+    if summary.word == "all nan":
+        return [_Cell(summary.word, bad=True)]
     if summary.word:
-        equal = f" {number(summary.minimum)}" if summary.word == "all equal" and summary.minimum is not None else ""
-        return [_Cell(summary.word + equal)]
-    return [_range(summary), _moments(summary), _zeros(summary)]
+        shared = {"all zeros": " zeros", "all equal": f" {number(summary.minimum or 0)}"}[summary.word]
+        truth = f" {bool(summary.minimum)}" if summary.dtype == "bool" else shared
+        return [_Cell(f"all{truth}")]
+    spread = _range(summary)
+    values = _values_text(summary)
+    if values and visible_width(values) <= VALUES_WIDTH:
+        return [_Cell(values, RANGE, spread.brief), _moments(summary)]
+    return [spread, _moments(summary), _zeros(summary)]
 
 
-def _few_text(summary: TensorSummary) -> str:
+def _values_text(summary: TensorSummary) -> str:
     if not summary.values:
         return ""
     shown = [number(value) for value in summary.values]
@@ -222,59 +296,41 @@ def _text_cells(summary: TensorSummary) -> list[_Cell]:
     if facts is None or (summary.size or 0) <= len(summary.values):
         return []
     among = " among the first" if facts.sampled else ""
-    return [_Cell(f"{facts.distinct} distinct{among}", 2), _Cell(f"longest {facts.longest}", 3)]
+    return [_Cell(f"{facts.distinct} distinct{among}", MOMENTS), _Cell(f"longest {facts.longest}", ZEROS)]
 
 
 def _range(summary: TensorSummary) -> _Cell:
+    """The least and the largest finite value and the histogram between them; for bool the share of True."""
     if summary.minimum is None or summary.maximum is None:
-        return _Cell("no finite value", 1)
-    bars = f" {sparkline(summary.histogram, low=0)} " if summary.histogram else " "
+        return _Cell("no finite value", RANGE)
+    if summary.dtype == "bool" and summary.zero_share is not None:
+        return _Cell(f"True: {percent(1 - summary.zero_share)}", RANGE)
     of = f"{summary.of} " if summary.of else ""
+    low, high = number(summary.minimum), number(summary.maximum)
     if summary.minimum == summary.maximum:
-        return _Cell(f"{of}{number(summary.minimum)} where finite", 1)
-    return _Cell(f"{of}[{number(summary.minimum)}{bars}{number(summary.maximum)}]", 1)
+        return _Cell(f"{of}{low} where finite", RANGE)
+    bars = f" {sparkline(summary.histogram, low=0)} " if summary.histogram else ", "
+    return _Cell(f"{of}[{low}{bars}{high}]", RANGE, f"{of}[{low}, {high}]")
 
 
 def _moments(summary: TensorSummary) -> _Cell:
-    if summary.mean is None or summary.std is None:
+    if summary.mean is None or summary.std is None or summary.dtype == "bool":
         return _Cell("")
-    return _Cell(f"μ {number(summary.mean)} σ {number(summary.std)}", 2)
+    return _Cell(f"μ {number(summary.mean)} σ {number(summary.std)}", MOMENTS)
 
 
 def _zeros(summary: TensorSummary) -> _Cell:
     share = summary.zero_share
-    if not share:
-        return _Cell("")
-    percent = 100 * share
-    text = "<1%" if percent < 1 else ">99%" if 99 < percent < 100 else f"{percent:.0f}%"
-    return _Cell(f"0: {text}", 3)
+    return _Cell(f"0: {percent(share)}" if share and summary.dtype != "bool" else "", ZEROS)
 
 
-def _bad(summary: TensorSummary) -> list[tuple[str, NonFinite]]:
-    found = (("nan", summary.nan), ("inf", summary.posinf), ("-inf", summary.neginf))
-    return [(word, facts) for word, facts in found if facts is not None]
-
-
-def _bad_text(word: str, facts: NonFinite) -> str:
-    place = f", first at {list(facts.first)}" if facts.first else ""
-    return f"{word} {facts.count}{place}" if place or facts.count > 1 else word
-
-
-def _table_cells(row: TableRow) -> list[_Cell]:
-    """The columns of a table: name, tensor, device, bytes, content, moments, zeros, what is bad and notes."""
-    summary = row.summary
-    head = {cell.rank: cell for cell in _head(summary)}
-    content = [cell for cell in _content(summary, 34) if cell.text]
-    named = {cell.rank: cell.text for cell in content[1:]}
-    bad = ", ".join(_bad_text(word, facts) for word, facts in _bad(summary))
-    last = bad or "; ".join(summary.notes)
-    return [
-        _Cell(row.name),
-        head.get(0, _Cell(summary.kind)),
-        _Cell(head[5].text if 5 in head else "", 6),
-        _Cell(head[4].text if 4 in head else "", 4),
-        _Cell(content[0].text if content else "", 1),
-        _Cell(named.get(2, ""), 3),
-        _Cell(named.get(3, ""), 5),
-        _Cell(last, 0, bool(bad)),
+def _remarks(summary: TensorSummary) -> list[_Cell]:
+    """What is bad about it, and its notes; without a value the notes are all there is and stay."""
+    found = [("nan", summary.nan), ("inf", summary.posinf), ("-inf", summary.neginf)]
+    told = summary.size == 1 or summary.word == "all nan"
+    bad = [
+        _Cell(f"{word} {facts.count}, first at {list(facts.first)}", 0, f"{word} {facts.count}", bad=True)
+        for word, facts in found
+        if facts is not None and not told
     ]
+    return [*bad, *(_Cell(_clean(note), 0 if summary.size is None else NOTE) for note in summary.notes)]

@@ -142,11 +142,11 @@ def _summary_of(leaf: _Leaf) -> TensorSummary:
 def _leaf(value: Any) -> _Leaf:
     if value is None:
         return _Leaf("none", "None", None)
-    if isinstance(value, PLAIN):
-        return _Leaf("number", type(value).__name__, None, elements=np.asarray(_unsubclassed(value)))
     if isinstance(value, np.ndarray | np.generic):
         masked = ("mask ignored",) if isinstance(value, np.ma.MaskedArray) else ()
         return _Leaf("array", "", value.shape, elements=np.asarray(value), notes=masked)
+    if isinstance(value, PLAIN):
+        return _Leaf("number", type(value).__name__, None, elements=np.asarray(_unsubclassed(value)))
     if isinstance(value, list | tuple):
         if not is_number_array(value):  # children() takes it apart, unless it is too deep or within itself
             return _Leaf("object", type(value).__name__, None, reason=f"{len(value)} elements, not shown")
@@ -178,7 +178,7 @@ def _tensorflow_leaf(tf: Any, value: Any) -> _Leaf | None:
     if isinstance(value, tf.IndexedSlices):
         return _slices_leaf(tf, value)
     if isinstance(value, tf.TensorArray):
-        reason = "no value: symbolic" if tf.is_symbolic_tensor(value.flow) else f"TensorArray of {_length(value)}"
+        reason = "no value: symbolic" if tf.is_symbolic_tensor(value.flow) else _array_length(tf, value)
         return _Leaf("tensor array", value.dtype.name, _shape(value.element_shape), reason=reason)
     if isinstance(value, tf.TypeSpec):
         dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
@@ -284,17 +284,15 @@ def _shape(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(None if size is None else int(size) for size in shape)
 
 
-def _length(array: Any) -> str:
-    import tensorflow as tf
-
-    with tf.init_scope():
-        return f"{int(array.size())} elements"
+def _array_length(tf: Any, array: Any) -> str:
+    with tf.init_scope():  # its size is a new tensor
+        return f"TensorArray of {int(array.size())}"
 
 
 def _unsubclassed(value: Any) -> Any:
     """Enum members and other subclasses of plain types as the plain type, so that numpy takes them as values."""
     plain = next(kind for kind in PLAIN if isinstance(value, kind))
-    return value if type(value) is plain else plain.__call__(value) if plain is not bytes else bytes(value)
+    return value if type(value) is plain else plain(value)
 
 
 def _unreadable(value: Any, error: Exception) -> TensorSummary:
