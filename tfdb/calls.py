@@ -1,0 +1,96 @@
+"""Graph calls made from Python -> who is calling now, a hook when the call is over, and clean exceptions.
+
+A hook runs on one of TensorFlow's own threads, and whatever it raises arrives at the call as a long "Graph execution
+error".  The session keeps what was meant (the user's `q`, say) and the door below raises that in its place.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from tfdb import internals
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A graph that is being run for Python code: its name, the calling thread and the innermost calling frame."""
+
+    function: str
+    thread: int
+    frame: FrameType
+
+
+class CallDoor:
+    """Watches the outermost graph calls of every thread while it is installed."""
+
+    def __init__(self, after_call: Callable[[FrameType], None], meant: Callable[[], BaseException | None]) -> None:
+        self.after_call = after_call
+        self.meant = meant
+        self.patches = internals.Patches()
+        self.active: list[Call] = []
+        self.inside = threading.local()
+        self.silence = ExitStack()
+
+    def install(self) -> None:
+        """Watch from now on.  Idempotent; `remove` undoes it."""
+        if not self.patches.saved:
+            self.patches.replace(internals.atomic_function(), "call_flat", self.watching)
+            self.patches.replace(internals.status_module(), "_status_to_exception", self.cleaning)
+
+    def remove(self) -> None:
+        """Stop watching."""
+        self.patches.remove()
+
+    def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`call_flat`, keeping the list of active calls."""
+
+        def call_flat(function: Any, *args: Any) -> Any:
+            if getattr(self.inside, "call", False) or not internals.executing_eagerly():
+                return original(function, *args)
+            frame = sys._getframe(1)
+            call = Call(function.name.decode(), threading.get_ident(), frame)
+            self.inside.call = True
+            self.active.append(call)
+            try:
+                return original(function, *args)
+            except Exception:
+                if self.meant() is not None:
+                    raise self.delivered() from None
+                raise
+            finally:
+                self.inside.call = False
+                self.active.remove(call)
+                self.after_call(frame)
+
+        return call_flat
+
+    def cleaning(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The maker of exceptions: what the user meant, when the failure is only its carrier."""
+
+        def status_to_exception(status: Any) -> BaseException:
+            return original(status) if self.meant() is None else self.delivered()
+
+        return status_to_exception
+
+    def delivered(self) -> BaseException:
+        """What the user meant, now that it is back in Python; stderr speaks again."""
+        meant = self.meant()
+        assert meant is not None
+        self.silence.close()
+        self.silence = ExitStack()
+        return meant
+
+    def hush(self) -> None:
+        """Keep TensorFlow's log of the hook's own exception off the screen until it is back in Python."""
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+            kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 2)
+            os.close(null)
+            self.silence.callback(os.close, kept)
+            self.silence.callback(os.dup2, kept, 2)

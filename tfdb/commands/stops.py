@@ -1,0 +1,59 @@
+"""Commands that set breakpoints and look around a stop, where graph frames need more than pdb gives."""
+
+import inspect
+from typing import Any
+
+
+class StopCommands:
+    """Breakpoints on `tf.function`s by name; arguments and evaluation in graph frames."""
+
+    def _getval(self, arg: str) -> Any:
+        try:
+            return self.evaluate(arg)
+        except BaseException:
+            self._error_exc()  # type: ignore[attr-defined]
+            raise
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the current frame; lambdas and comprehensions see the locals too."""
+        names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
+        return eval(expression, names)
+
+    def do_break(self, arg: str, temporary: int = 0) -> None:
+        place, comma, condition = arg.partition(",")
+        found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
+        super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)  # type: ignore[misc]
+
+    do_b = do_break
+
+    def function_place(self, name: str) -> str | None:
+        """`file:line` of the first line of a `tf.function` or other wrapper; None for what pdb finds by itself."""
+        try:
+            value = eval(name, self.curframe.f_globals, self.curframe_locals)  # type: ignore[attr-defined]
+        except Exception:
+            return None
+        if not hasattr(value, "python_function"):
+            return None
+        code = inspect.unwrap(value.python_function).__code__
+        lines = [line for _, _, line in code.co_lines() if line and line > code.co_firstlineno]
+        return f"{code.co_filename}:{min(lines, default=code.co_firstlineno)}"
+
+    def do_args(self, arg: str) -> None:
+        stop = self.graph_stop  # type: ignore[attr-defined]
+        frame = stop.live_frame(self.curframe) if stop is not None else None  # type: ignore[attr-defined]
+        if frame is None:
+            super().do_args(arg)  # type: ignore[misc]
+            return
+        for name in frame.arguments:
+            value = self._safe_repr(frame.locals[name], name) if name in frame.locals else "*** undefined ***"  # type: ignore[attr-defined]
+            self.message(f"{name} = {value}")  # type: ignore[attr-defined]
+
+    do_a = do_args
+
+    def do_jump(self, arg: str) -> None:
+        if self.graph_stop is not None:  # type: ignore[attr-defined]
+            self.error("a graph runs in its own order: jump works in eager code only (try `rerun`)")  # type: ignore[attr-defined]
+            return
+        super().do_jump(arg)  # type: ignore[misc]
+
+    do_j = do_jump

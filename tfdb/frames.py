@@ -1,0 +1,262 @@
+"""A traced activation and the values of one pass -> a real frame with the user's file, line, name and locals.
+
+While a graph is traced, a `Carrier` turns a frame's locals into a template in which `Filled` parts stand for whatever
+holds tensors.  When the graph runs, `fill` makes those parts from that pass's values, and `standing` turns the result
+into frame objects that pdb can use.
+"""
+
+import copy
+import dataclasses
+import functools
+import inspect
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from tfdb import internals
+from tfdb.sourcemap import Activation
+
+MOST_ITEMS = 1000  # in one container; a longer one is shown as it was traced
+DEPTH = 6
+PLAIN = (str, bytes, int, float, complex, type(None), type)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filled:
+    """A part of a template that is made anew each pass: `make(values)` gives it."""
+
+    make: Callable[[Sequence[Any]], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TracedFrame:
+    """A user's frame as it was traced: where it stood, and its locals as a template."""
+
+    filename: str
+    lineno: int
+    function: str
+    firstlineno: int
+    arguments: tuple[str, ...]
+    globals: dict[str, Any]
+    locals: Mapping[str, Any]
+    attributes: tuple[tuple[dict[str, Any], str, Filled], ...]
+    activation: int
+    hidden: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LiveFrame:
+    """A frame of one pass: what `TracedFrame` promised, with values."""
+
+    filename: str
+    lineno: int
+    function: str
+    firstlineno: int
+    arguments: tuple[str, ...]
+    globals: dict[str, Any]
+    locals: dict[str, Any]
+    attributes: tuple[tuple[dict[str, Any], str, Any], ...]
+    activation: int
+    hidden: bool
+
+
+class Carrier:
+    """Collects the tensors that a hook in `graph` has to carry, each once."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.tensors: list[Any] = []
+        self.slots: dict[int, int] = {}
+
+    def frame(self, activation: Activation, number: int) -> TracedFrame:
+        """The activation with its tensors put among those to carry; library frames keep their place only."""
+        names = {} if activation.hidden else activation.names()
+        code = activation.code or activation.base.f_code
+        return TracedFrame(
+            activation.filename,
+            activation.lineno,
+            activation.function,
+            code.co_firstlineno,
+            arguments(code),
+            activation.base.f_globals,
+            {name: self.template(value) for name, value in names.items()},
+            tuple(self.attributes(names.values(), code)),
+            number,
+            activation.hidden,
+        )
+
+    def attributes(self, objects: Iterable[Any], code: CodeType) -> Iterator[tuple[dict[str, Any], str, Filled]]:
+        """The attributes of local objects, named in the function's own code, that hold tensors of the graph."""
+        named = attribute_names(code)
+        for value in objects:
+            state = getattr(value, "__dict__", None) if not isinstance(value, type) else None
+            for name in named & state.keys() if type(state) is dict else ():
+                part = self.template(state[name])
+                if isinstance(part, Filled):
+                    yield state, name, part
+
+    def slot(self, tensor: Any) -> Filled | None:
+        """The place of a tensor among the hook's inputs, or None where the graph cannot see it."""
+        if id(tensor) not in self.slots:
+            if not internals.visible(tensor, self.graph):
+                return None
+            self.slots[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        index = self.slots[id(tensor)]
+        return Filled(lambda values: values[index])
+
+    def template(self, value: Any, depth: int = DEPTH) -> Any:
+        """The value, or a `Filled` where it is or holds tensors of the graph.
+
+        A plain list is copied: the program may grow it between this line and the end of tracing.
+        """
+        if isinstance(value, PLAIN) or depth == 0:
+            return value
+        if internals.is_symbolic(value):
+            return self.slot(value) or value
+        if internals.is_symbolic_array(value):
+            flow = self.slot(value.flow)
+            return value if flow is None else Filled(lambda values: internals.with_flow(value, flow.make(values)))
+        if internals.is_composite(value):
+            return self.composite(value)
+        items = children(value)
+        if items is None or len(items) > MOST_ITEMS:
+            return value
+        parts = [self.template(item, depth - 1) for item in items]
+        if any(isinstance(part, Filled) for part in parts) or type(value) is list:
+            empty = copy.copy(value)
+            return Filled(lambda values: rebuild(empty, fill(parts, values)))
+        return value
+
+    def composite(self, value: Any) -> Any:
+        """The template of a RaggedTensor, SparseTensor, IndexedSlices or the like."""
+        import tensorflow as tf
+
+        parts = [self.template(part) for part in tf.nest.flatten(value, expand_composites=True)]
+        if not any(isinstance(part, Filled) for part in parts):
+            return value
+        spec = tf.type_spec_from_value(value)
+        return Filled(lambda values: tf.nest.pack_sequence_as(spec, fill(parts, values), expand_composites=True))
+
+
+def fill(parts: Iterable[Any], values: Sequence[Any]) -> list[Any]:
+    """The parts of a template with this pass's values in their places."""
+    return [part.make(values) if isinstance(part, Filled) else part for part in parts]
+
+
+def fill_names(template: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    """A frame's locals of this pass."""
+    return dict(zip(template, fill(template.values(), values), strict=True))
+
+
+def live(frame: TracedFrame, values: Sequence[Any]) -> LiveFrame:
+    """The traced frame with this pass's values."""
+    return LiveFrame(
+        frame.filename,
+        frame.lineno,
+        frame.function,
+        frame.firstlineno,
+        frame.arguments,
+        frame.globals,
+        fill_names(frame.locals, values),
+        tuple((state, name, part.make(values)) for state, name, part in frame.attributes),
+        frame.activation,
+        frame.hidden,
+    )
+
+
+def children(value: Any) -> list[Any] | None:
+    """What a container holds, in order, or None for what is no container."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return None
+
+
+def rebuild(value: Any, items: list[Any]) -> Any:
+    """The container again, its type kept, with other items in the order that `children` gives."""
+    if isinstance(value, defaultdict):
+        return defaultdict(value.default_factory, zip(value, items, strict=True))
+    if isinstance(value, dict):
+        return type(value)(zip(value, items, strict=True))
+    if isinstance(value, tuple):
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, list | deque):
+        return list(items) if isinstance(value, list) else deque(items, value.maxlen)
+    if isinstance(value, set | frozenset):
+        return items  # tensors cannot be hashed by value, so a set of them cannot be made again
+    again = copy.copy(value)
+    for field, item in zip(dataclasses.fields(value), items, strict=True):
+        object.__setattr__(again, field.name, item)
+    return again
+
+
+@functools.cache
+def attribute_names(code: CodeType) -> frozenset[str]:
+    """The names that a function's code, nested functions included, may read as attributes."""
+    nested = [attribute_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return frozenset(code.co_names).union(*nested)
+
+
+def arguments(code: CodeType) -> tuple[str, ...]:
+    """The names of a function's arguments, in order, `*args` and `**kwargs` last."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+@functools.lru_cache(maxsize=4096)
+def call_line(filename: str, function: str, firstlineno: int, lineno: int) -> CodeType:
+    """Code that calls `__enter__` on the given line of the given function."""
+    padding = "\n" * max(lineno - firstlineno, 0)
+    code = compile(padding + "__enter__()", filename, "exec", dont_inherit=True)
+    return code.replace(co_name=function, co_firstlineno=min(firstlineno, lineno))
+
+
+def standing(stack: Sequence[LiveFrame], at: Callable[[list[FrameType]], Any]) -> Any:
+    """Call `at(frames)` while a real frame object stands for each entry of `stack`, outermost first.
+
+    The frames' `f_locals` are the dictionaries of `stack` themselves, so that what the user assigns stays.
+    """
+    made: list[FrameType] = []
+
+    def enter() -> Any:
+        __tracebackhide__ = True
+        if made:
+            del made[-1].f_locals["__enter__"]
+        if len(made) == len(stack):
+            return at(made)
+        frame = stack[len(made)]
+
+        def step() -> None:
+            made.append(sys._getframe(1))
+            result.append(enter())
+
+        frame.locals["__enter__"] = step
+        exec(call_line(frame.filename, frame.function, frame.firstlineno, frame.lineno), frame.globals, frame.locals)
+
+    result: list[Any] = []
+    outcome = enter()
+    return result[0] if result else outcome
+
+
+@contextmanager
+def attributes_of_this_pass(stack: Iterable[LiveFrame]) -> Iterator[None]:
+    """Within the block `self.x` reads this pass's value where tracing left a symbolic tensor; put back after."""
+    saved = []
+    try:
+        for frame in stack:
+            for state, name, value in frame.attributes:
+                saved.append((state, name, state.get(name), value))
+                state[name] = value
+        yield
+    finally:
+        for state, name, before, value in reversed(saved):
+            if state.get(name) is value:
+                state[name] = before

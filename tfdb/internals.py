@@ -1,0 +1,216 @@
+"""TensorFlow's private names -> one checked place, so that a new release is mended here and nowhere else.
+
+Nothing here imports TensorFlow by itself: `loaded()` says whether the program did, and every other function
+may be called only then.  A name that a release has moved raises `errors.Incompatible` naming it.
+"""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from tfdb.errors import Incompatible
+
+XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
+FUNCTION_ATTRIBUTES = ("f", "then_branch", "else_branch", "body", "cond", "branches")
+
+
+def loaded() -> bool:
+    """Whether the program has imported TensorFlow whole (not: is importing it right now)."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and hasattr(tensorflow, "function")
+
+
+@functools.cache
+def private(module: str, name: str) -> Any:
+    """The object `name` of the private module `tensorflow.python.<module>`.
+
+    Raises:
+        Incompatible: this TensorFlow release has no such name.
+    """
+    try:
+        return getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
+    except (ImportError, AttributeError) as error:
+        import tensorflow as tf
+
+        raise Incompatible(f"tensorflow.python.{module}.{name}", tf.__version__) from error
+
+
+def function_class() -> type:
+    """The class of what `tf.function` returns; its `__call__` is the one door to every graph call from Python."""
+    return private("eager.polymorphic_function.polymorphic_function", "Function")
+
+
+def atomic_function() -> type:
+    """The class whose `call_flat` runs a graph when called eagerly, and makes a call op otherwise."""
+    return private("eager.polymorphic_function.atomic_function", "AtomicFunction")
+
+
+def structured_function() -> type:
+    """tf.data's wrapper of a user function (`map`, `filter`, ...); it traces in `__init__`."""
+    return private("data.ops.structured_function", "StructuredFunctionWrapper")
+
+
+def func_graph_class() -> type:
+    """The class of a function's graph."""
+    return private("framework.func_graph", "FuncGraph")
+
+
+def executing_eagerly() -> bool:
+    """Whether ops run at once on this thread; TensorFlow must be loaded."""
+    return private("eager.context", "executing_eagerly")()
+
+
+def current_graph() -> Any | None:
+    """The function graph that is being built on this thread now, or None in eager code (and in TF1 graphs)."""
+    if not loaded() or executing_eagerly():
+        return None
+    graph = private("framework.ops", "get_default_graph")()
+    return graph if isinstance(graph, func_graph_class()) else None
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether the value is a tensor of a graph, with no value of its own."""
+    return type(value).__name__ == "SymbolicTensor" and isinstance(value, private("framework.ops", "SymbolicTensor"))
+
+
+def is_composite(value: object) -> bool:
+    """Whether the value is a RaggedTensor, SparseTensor, IndexedSlices or another tensor made of tensors."""
+    return isinstance(value, private("framework.composite_tensor", "CompositeTensor"))
+
+
+def is_undefined(value: object) -> bool:
+    """Whether AutoGraph put this in a name that has no value yet."""
+    variables = ("Undefined", "UndefinedReturnValue")
+    return type(value).__name__ in variables and isinstance(
+        value, tuple(private("autograph.operators.variables", name) for name in variables)
+    )
+
+
+def is_symbolic_array(value: object) -> bool:
+    """Whether the value is a TensorArray of a graph."""
+    return type(value).__name__ == "TensorArray" and hasattr(value, "_implementation") and is_symbolic(value.flow)
+
+
+def with_flow(array: Any, flow: Any) -> Any:
+    """The graph's TensorArray again, over an eager `flow` tensor; its methods then compute eagerly."""
+    implementation = private("ops.tensor_array_ops", "_GraphTensorArrayV2")
+    shape = array.element_shape
+    return implementation(dtype=array.dtype, flow=flow, element_shape=shape, infer_shape=False)
+
+
+def visible(tensor: Any, graph: Any) -> bool:
+    """Whether an op of `graph` may take `tensor`: it belongs to this graph, or to one around its loop or branch body.
+
+    A function's own outer graph does not count: a traced function is called from other graphs too.
+    """
+    while graph is not None:
+        if tensor.graph is graph:
+            return True
+        graph = graph.outer_graph if is_control_flow_body(graph) else None
+    return False
+
+
+def is_control_flow_body(graph: Any) -> bool:
+    """Whether the graph is the body of a branch or a loop, not of a function."""
+    return type(graph).__name__ in ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
+
+
+def outermost(graph: Any) -> Any:
+    """The graph of the function that Python called, of those around `graph`."""
+    while isinstance(graph.outer_graph, func_graph_class()):
+        graph = graph.outer_graph
+    return graph
+
+
+def is_xla(graph: Any) -> bool:
+    """Whether the graph is traced for XLA (`jit_compile=True` on it or around it)."""
+    return private("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph)
+
+
+def in_vectorisation(frame: FrameType | None) -> bool:
+    """Whether the frame runs under `vectorized_map` or `jacobian`, whose ops are rewritten and cannot hold a hook."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("parallel_for/control_flow_ops.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
+    """AutoGraph's map for the code this thread is running: generated (file, line) -> user's (file, line, function)."""
+    stacks = private("util.tf_stack", "_source_mapper_stacks")
+    key = private("util.tf_stack", "_get_thread_key")()
+    return stacks[key][-1].get_effective_source_map() if key in stacks else {}
+
+
+def plant(callback: Callable[..., None], tensors: Sequence[Any]) -> Any:
+    """Add an op to the current graph that calls `callback(*values)` eagerly each time it runs; returns the op.
+
+    The op has no outputs, so gradients and results do not change; `order` decides when it runs.
+    """
+    ops = private("framework.ops", "get_default_graph")()
+    function = private("ops.script_ops", "EagerFunc")(callback, [], False)
+    token = private("ops.script_ops", "_py_funcs").insert(function)
+    planted.append(function)
+    with ops.name_scope("tfdb"):
+        return private("ops.gen_script_ops", "eager_py_func")(input=list(tensors), token=token, Tout=[], name="hook")
+
+
+planted: list[Any] = []  # the registry of py_functions holds weak references only, and a dataset may outlive its graph
+
+
+def called_functions(op: Any) -> Iterator[str]:
+    """The names of the graph functions that this op calls (branches, loop bodies, a nested function)."""
+    for name in FUNCTION_ATTRIBUTES:
+        if name in op.node_def.attr:
+            value = op.node_def.attr[name]
+            yield from [value.func.name] if value.func.name else [f.name for f in value.list.func]
+
+
+def is_stateful(op: Any) -> bool:
+    """Whether running the op has, or sees, an effect beyond its outputs."""
+    return op._is_stateful and op.type != "Placeholder"
+
+
+class Patches:
+    """Replaced attributes of TensorFlow's classes and modules, put back by `remove`."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[Any, str, Any]] = []
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Put `make(original)` in the place of `owner.name`."""
+        original = owner.__dict__[name]
+        wrapper = make(original)
+        functools.update_wrapper(wrapper, original)
+        self.saved.append((owner, name, original))
+        setattr(owner, name, wrapper)
+
+    def remove(self) -> None:
+        """Put every original back, last replaced first.  Idempotent."""
+        while self.saved:
+            owner, name, original = self.saved.pop()
+            setattr(owner, name, original)
+
+
+def status_module() -> Any:
+    """The module whose `_status_to_exception` makes the Python exception of every failed graph call or iterator."""
+    private("eager.core", "_status_to_exception")
+    return sys.modules["tensorflow.python.eager.core"]
+
+
+def atomic_module() -> Any:
+    """The module whose `from_func_graph` turns every finished graph into a callable function."""
+    private("eager.polymorphic_function.atomic_function", "from_func_graph")
+    return sys.modules["tensorflow.python.eager.polymorphic_function.atomic_function"]
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run the block eagerly, whatever graph this thread is building."""
+    with private("eager.context", "eager_mode")():
+        yield

@@ -1,0 +1,334 @@
+"""Lines of a function that is being traced -> hook ops that report each later run of those lines, in program order.
+
+`plant` adds one hook for the line that a frame stands on.  `LineTracer` calls it for every line the user may want to
+stop at, while a graph is traced.  `Ordering` holds each hook between the effects before it and those after it.
+"""
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from tfdb import internals
+from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
+from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden
+
+MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
+EXPORTS = ("saved_model/save.py", "src/export/", "saved_model/function_serialization.py")
+
+
+@dataclass(frozen=True, slots=True)
+class HookPoint:
+    """One planted line: what was known of it while tracing.  `frames` are outermost first."""
+
+    number: int
+    event: str  # "line", "return", or "call" for an explicit set_trace()
+    frames: tuple[TracedFrame, ...]
+    callers: tuple[TracedFrame, ...]
+    graph: str
+    xla: bool
+    condition: Any
+    returned: Any
+
+    @property
+    def place(self) -> TracedFrame:
+        """The innermost frame: where the hook stands."""
+        return self.frames[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One run of a planted line, with the values that its tensors have in this pass."""
+
+    point: HookPoint
+    values: Sequence[Any]
+
+    def frames(self) -> list[LiveFrame]:
+        """The user's stack inside the graph, outermost first, with this pass's values."""
+        return [live(frame, self.values) for frame in self.point.frames]
+
+    def condition(self) -> bool:
+        """Whether the `cond` of set_trace() holds in this pass."""
+        return bool(self.filled(self.point.condition))
+
+    def returned(self) -> Any:
+        """What the function returns in this pass, at a "return" event."""
+        return self.filled(self.point.returned)
+
+    def filled(self, part: Any) -> Any:
+        """A part of the point's template with this pass's values."""
+        return part.make(self.values) if isinstance(part, Filled) else part
+
+
+class Ordering:
+    """Holds hooks in program order: a barrier waits for all effects before it and holds back all after it.
+
+    Automatic control dependencies order effects on one resource only, so a hook would see later assignments
+    (tensorflow's own ops need no more).  An op whose body holds hooks is a barrier too.
+    """
+
+    def __init__(self) -> None:
+        self.hooked: set[str] = set()
+        self.graphs: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any]]] = weakref.WeakKeyDictionary()
+
+    def holds_hooks(self, graph: Any) -> bool:
+        """Whether a run of the graph can reach a hook."""
+        return graph in self.graphs
+
+    def barrier(self, op: Any) -> None:
+        """Make an op, the newest of its graph, a barrier."""
+        if op.graph not in self.graphs:
+            before = [other for other in op.graph.get_operations() if other is not op and internals.is_stateful(other)]
+            self.graphs[op.graph] = ([], before)
+        last, since = self.graphs[op.graph]
+        op._add_control_inputs(since + last)
+        last[:], since[:] = [op], []
+
+    def created(self, op: Any) -> None:
+        """Take note of an op that was just added to any graph."""
+        if self.hooked and any(name in self.hooked for name in internals.called_functions(op)):
+            self.barrier(op)
+        elif op.graph in self.graphs and internals.is_stateful(op) and not is_hook(op):
+            last, since = self.graphs[op.graph]
+            op._add_control_inputs(last)
+            since.append(op)
+
+
+def is_hook(op: Any) -> bool:
+    """Whether the op is one of tfdb's."""
+    return op.type == "EagerPyFunc" and "tfdb" in op.name
+
+
+class Planter:
+    """Plants hooks and keeps what all of them share: the ordering, the activations' numbers, the callback."""
+
+    def __init__(self, on_hit: Callable[[Hit], None]) -> None:
+        self.on_hit = on_hit
+        self.ordering = Ordering()
+        self.patches = internals.Patches()
+        self.numbers: dict[int, int] = {}
+        self.counter = itertools.count(1)
+        self.points = itertools.count(1)
+
+    def install(self) -> None:
+        """Watch every op and every finished graph from now on.  Idempotent; `remove` undoes it."""
+        if self.patches.saved:
+            return
+        self.patches.replace(internals.func_graph_class(), "_create_op_internal", self.watching_ops)
+        self.patches.replace(internals.atomic_module(), "from_func_graph", self.watching_graphs)
+
+    def remove(self) -> None:
+        """Take the watching away.  Graphs that hold hooks keep them."""
+        self.patches.remove()
+
+    def watching_ops(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The graph's op factory, telling `ordering` of each op."""
+
+        def create_op(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            op = original(graph, *args, **kwargs)
+            self.ordering.created(op)
+            return op
+
+        return create_op
+
+    def watching_graphs(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The maker of functions from graphs; one that holds hooks is not compiled by XLA, which has no py_function."""
+
+        def from_func_graph(name: Any, graph: Any, attrs: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.ordering.holds_hooks(graph):
+                self.ordering.hooked.add(name if isinstance(name, str) else name.decode())
+                attrs = {key: value for key, value in (attrs or {}).items() if key not in internals.XLA_ATTRIBUTES}
+            function = original(name, graph, attrs, *args, **kwargs)
+            if self.ordering.holds_hooks(graph):
+                self.ordering.hooked.add(function.name.decode())
+            return function
+
+        return from_func_graph
+
+    def plant(self, frame: FrameType, event: str = "line", condition: Any = True, returned: Any = None) -> HookPoint:
+        """Add a hook to the current graph for the user's innermost activation at `frame` or outside it."""
+        self.install()
+        stack, callers = split_stack(frame)
+        graph = internals.current_graph()
+        carrier = Carrier(graph)
+        frames = [carrier.frame(activation, self.number(activation)) for activation in stack]
+        point = HookPoint(
+            next(self.points),
+            event,
+            tuple(reversed(frames)),
+            tuple(place_only(caller) for caller in reversed(callers)),
+            internals.outermost(graph).name,
+            internals.is_xla(graph),
+            carrier.template(condition),
+            carrier.template(returned),
+        )
+        op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
+        self.ordering.barrier(op)
+        return point
+
+    def number(self, activation: Activation) -> int:
+        """The activation's number: one per call of a function while tracing."""
+        key = id(activation.base)
+        if key not in self.numbers:
+            self.renumber(activation.base)
+        return self.numbers[key]
+
+    def renumber(self, base: FrameType) -> None:
+        """Give a new number to a frame object that begins a new call (objects are reused)."""
+        self.numbers[id(base)] = next(self.counter)
+
+
+def is_bookkeeping(frame: FrameType) -> bool:
+    """Whether AutoGraph made this closure to pass variables into and out of a branch or loop: no line of the user's."""
+    name = frame.f_code.co_name
+    return GENERATED_FILE in frame.f_code.co_filename and name.startswith(("get_state", "set_state", "extra_test"))
+
+
+def split_stack(frame: FrameType) -> tuple[list[Activation], list[Activation]]:
+    """The activations inside the graph that is being built, and those of its eager callers, each innermost first.
+
+    Library frames at the inner end are left out: the first is the user's.
+    """
+    seen, inside, each = set(), set(), frame
+    while each is not None:
+        seen.add(id(each))
+        if each.f_code.co_name == "func_graph_from_py_func":
+            inside = set(seen)
+        each = each.f_back
+    stack = list(activations(frame))
+    traced = [activation for activation in stack if not inside or id(activation.base) in inside]
+    first = next((n for n, activation in enumerate(traced) if not activation.hidden), len(traced))
+    return traced[first:], stack[len(traced) :]
+
+
+def traced_stack(frame: FrameType) -> list[Activation]:
+    """The activations inside the graph that is being built, innermost first."""
+    return split_stack(frame)[0]
+
+
+def place_only(activation: Activation) -> TracedFrame:
+    """An eager caller as it stood while tracing; its locals of that time would mislead."""
+    code = activation.base.f_code
+    return TracedFrame(
+        activation.filename,
+        activation.lineno,
+        activation.function,
+        code.co_firstlineno,
+        (),
+        activation.base.f_globals,
+        {},
+        (),
+        0,
+        activation.hidden,
+    )
+
+
+def is_exporting(frame: FrameType | None) -> bool:
+    """Whether the trace is for a file: a saved model must not hold hooks."""
+    while frame is not None:
+        if any(part in frame.f_code.co_filename for part in EXPORTS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class LineTracer:
+    """Plants a hook for each user line that is traced on this thread, until the outermost function is traced.
+
+    `wanted(code)` says whether every line of a function is to be planted.  Once a line with a breakpoint
+    (`stops(filename, lineno)`) has been planted, or `armed` is given, every later user line is: the user may step.
+    """
+
+    def __init__(
+        self,
+        planter: Planter,
+        wanted: Callable[[CodeType], bool],
+        stops: Callable[[str, int], bool],
+        armed: bool = False,
+    ) -> None:
+        self.planter = planter
+        self.wanted = wanted
+        self.stops = stops
+        self.armed = armed
+        self.last: dict[int, int] = {}
+        self.planted: set[tuple[str, int]] = set()
+        self.count = 0
+        self.until: FrameType | None = None
+        self.previous: Any = None
+        self.active = False
+
+    def start(self, frame: FrameType | None = None) -> None:
+        """Trace lines on this thread from now on; with `frame`, in the calls that are already open in it too."""
+        self.previous = sys.gettrace()
+        self.active = True
+        if frame is not None:
+            for activation in traced_stack(frame):
+                if not activation.hidden:
+                    self.until = activation.base
+                    for each in activation.frames:
+                        each.f_trace = self.on_event
+        sys.settrace(self.on_call)
+
+    def stop(self) -> None:
+        """Give the thread its own trace function back.  Idempotent."""
+        if self.active:
+            self.active = False
+            sys.settrace(self.previous)
+
+    def on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of new frames."""
+        if not self.active:
+            return None
+        filename = frame.f_code.co_filename
+        if GENERATED_FILE not in filename and (is_hidden(filename) or not self.may_plant(filename, frame.f_code)):
+            return None
+        if internals.current_graph() is None or internals.in_vectorisation(frame):
+            return self.previous(frame, event, arg) if self.previous is not None else None
+        self.planter.renumber(frame)
+        self.last.pop(id(frame), None)
+        return self.on_event
+
+    def may_plant(self, filename: str, code: CodeType) -> bool:
+        """Whether lines of this function may matter: an installed package's only when it has a breakpoint."""
+        return self.wanted(code) or not in_site_packages(filename)
+
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of a user's frame."""
+        if self.active and event in ("line", "return") and internals.current_graph() is not None:
+            sys.settrace(None)
+            try:
+                self.plant(frame, event, arg)
+            finally:
+                sys.settrace(self.on_call)
+        if event == "return" and frame is self.until:
+            self.stop()
+        return self.on_event
+
+    def plant(self, frame: FrameType, event: str, arg: Any) -> None:
+        """Plant the line or the return that the frame is at, if it is one to plant."""
+        here = next(activations(frame), None)
+        if here is None or here.hidden or here.frames[-1] is not frame or is_bookkeeping(frame):
+            return
+        base = id(here.base)
+        if event == "return":
+            if frame is here.base and base in self.last and not self.is_full(here):
+                self.count += 1
+                self.planter.plant(frame, "return", returned=arg)
+            return
+        if self.last.get(base) == here.lineno:
+            return
+        stops = self.stops(here.filename, here.lineno)
+        self.armed = self.armed or stops
+        if stops or ((self.armed or self.wanted(here.code or frame.f_code)) and not self.is_full(here)):
+            self.last[base] = here.lineno
+            self.count += 1
+            self.planted.add((here.filename, here.lineno))
+            self.planter.plant(frame)
+
+    def is_full(self, here: Activation) -> bool:
+        """Whether this trace holds so many hooks already that only breakpoints are worth one more."""
+        return self.count >= MOST_HOOKS
+

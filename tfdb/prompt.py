@@ -1,0 +1,244 @@
+"""pdb and ipdb with graph stops: the session's answers become prompts, the prompt's commands become its wishes.
+
+`Commands` is a mixin over any pdb: over ipdb's terminal class where there is a terminal (`terminal_debugger`), over
+`pdb.Pdb` elsewhere (`plain_debugger`).
+"""
+
+import bdb
+import pdb
+import sys
+from types import FrameType, SimpleNamespace
+from typing import Any, TextIO
+
+from tfdb import internals, session
+from tfdb.commands.stops import StopCommands
+from tfdb.commands.tensors import TensorCommands
+from tfdb.errors import Quit
+from tfdb.linehooks import Hit
+from tfdb.session import GraphStop, Session, Stepping
+from tfdb.sourcemap import in_site_packages, is_hidden, is_user
+
+PLAIN_PROMPT = "(tfdb) "
+
+
+class Commands(TensorCommands, StopCommands):
+    """What tfdb adds to pdb; mixed in before a pdb class."""
+
+    session: Session
+    graph_stop: GraphStop | None = None
+    skip_hidden: bool = True
+
+    def start_running(self) -> None:
+        """Begin in the state after `c`: nothing but a breakpoint or a set_trace() stops."""
+        self.reset()  # type: ignore[attr-defined]
+        self.botframe = sys._getframe(1)
+        self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+
+    # -- the stack ------------------------------------------------------------------------------------------------
+
+    def get_stack(self, f: FrameType | None, t: Any) -> tuple[list[tuple[FrameType, int]], int]:
+        """The frames of this stop, outermost first, and which is current; libraries' are left out unless asked for."""
+        stop = self.graph_stop
+        if stop is not None and t is None:
+            stack = stop.callers + [(frame, frame.f_lineno) for frame in stop.frames]
+            current = len(stack) - 1
+        else:
+            stack, current = super().get_stack(f, t)  # type: ignore[misc]
+            if t is not None:
+                current = max((n for n, (frame, _) in enumerate(stack) if not self.is_hidden(frame)), default=current)
+        if not self.skip_hidden:
+            return stack, current
+        shown = [n for n, (frame, _) in enumerate(stack) if n == current or not self.is_hidden(frame)]
+        return [stack[n] for n in shown], shown.index(current)
+
+    def is_hidden(self, frame: FrameType) -> bool:
+        """Whether the frame is a library's."""
+        return is_hidden(frame.f_code.co_filename)
+
+    def do_skip_hidden(self, arg: str) -> None:
+        """skip_hidden [True|False]
+
+        Leave the frames of TensorFlow, Keras, Python and tfdb out of `w`, `u` and `d` (the default), or show them.
+        Without an argument, say which.
+
+        Example: `skip_hidden False`, then `w` shows how Keras came to call your layer.
+        """
+        words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+        if arg.strip().lower() in words:
+            self.skip_hidden = words[arg.strip().lower()]
+            frame = self.curframe
+            self.stack, self.curindex = self.get_stack(frame if self.graph_stop is None else None, None)
+            frames = [each for each, _ in self.stack]
+            self.curindex = frames.index(frame) if frame in frames else self.curindex
+        elif arg:
+            self.error("skip_hidden takes True or False")  # type: ignore[attr-defined]
+            return
+        self.message(f"library frames are {'hidden' if self.skip_hidden else 'shown'}")  # type: ignore[attr-defined]
+
+    # -- graph stops ----------------------------------------------------------------------------------------------
+
+    def graph_interaction(self, stop: GraphStop) -> None:
+        """Open the prompt at a stop inside a graph; the user's wishes go to the session."""
+        self.graph_stop = stop
+        frame = stop.frames[-1]
+        sys.stdout.flush()
+        try:
+            self.message(stop_line(stop))  # type: ignore[attr-defined]
+            if stop.hit.point.event == "return":
+                self.message("--Return--")  # type: ignore[attr-defined]
+                self.interaction(frame, None)  # type: ignore[attr-defined]
+            else:
+                self.user_line(frame)  # type: ignore[attr-defined]
+        finally:
+            self.graph_stop = None
+        if self.quitting:
+            self.session.quit()
+
+    def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:
+        """One prompt at a time, in any thread."""
+        with self.session.lock, self.session.prompting():
+            super().interaction(frame, tb_or_exc)  # type: ignore[misc]
+
+    def breakpoint_reason(self, hit: Hit) -> str | None:
+        """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
+        frame = hit.frames()[-1]
+        code = SimpleNamespace(
+            co_filename=frame.filename, co_name=frame.function, co_firstlineno=frame.firstlineno, co_flags=0
+        )
+        scope = SimpleNamespace(f_code=code, f_lineno=frame.lineno, f_globals=frame.globals, f_locals=frame.locals)
+        return "breakpoint" if self.break_here(scope) else None  # type: ignore[attr-defined]
+
+    # -- stepping -------------------------------------------------------------------------------------------------
+
+    def graph_step(self, kind: str, frame: FrameType | None = None, lineno: int = 0) -> bool:
+        """Tell the session how far to run; False when the frame is an eager one, which bdb handles."""
+        stop = self.graph_stop
+        if stop is None:
+            return False
+        entry = stop.live_frame(frame) if frame is not None else stop.live[-1]
+        if entry is None or (entry.activation == 0 and kind != "step"):
+            self.session.stepping = Stepping("eager")
+            return False
+        self.session.stepping = Stepping(kind, entry.activation, lineno)
+        self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+        return True
+
+    def set_step(self) -> None:
+        if not self.graph_step("step"):
+            super().set_step()  # type: ignore[misc]
+
+    def set_next(self, frame: FrameType) -> None:
+        if not self.graph_step("next", frame):
+            super().set_next(frame)  # type: ignore[misc]
+
+    def set_return(self, frame: FrameType) -> None:
+        if not self.graph_step("return", frame):
+            super().set_return(frame)  # type: ignore[misc]
+
+    def set_until(self, frame: FrameType, lineno: int | None = None) -> None:
+        if not self.graph_step("until", frame, lineno or frame.f_lineno + 1):
+            super().set_until(frame, lineno)  # type: ignore[misc]
+
+    def set_continue(self) -> None:
+        if self.graph_stop is not None:
+            self.session.stepping = None
+            self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+        else:
+            super().set_continue()  # type: ignore[misc]
+
+    def step_in_eager(self, frame: FrameType | None) -> None:
+        """A graph call is over while stepping: stop at the next line of the eager code that made it."""
+        if self.session.stepping is None or self.session.stepping.kind != "eager":
+            super().set_step()  # type: ignore[misc]
+        while frame is not None:
+            if is_user(frame.f_code.co_filename):
+                frame.f_trace = self.trace_dispatch
+            self.botframe = frame
+            frame = frame.f_back
+        sys.settrace(self.trace_dispatch)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """bdb's trace function: library frames are not entered, and symbolic passes are left to the line hooks."""
+        if event == "call":
+            filename = frame.f_code.co_filename
+            if is_hidden(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
+                return None
+        if internals.current_graph() is not None:
+            return None
+        try:
+            return super().trace_dispatch(frame, event, arg)  # type: ignore[misc]
+        except bdb.BdbQuit:
+            sys.settrace(None)
+            raise self.session.quitting or Quit(1) from None
+
+    def breaks_in(self, filename: str) -> bool:
+        """Whether a file has breakpoints."""
+        return self.canonic(filename) in self.breaks  # type: ignore[attr-defined]
+
+
+def stop_line(stop: GraphStop) -> str:
+    """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
+    point = stop.hit.point
+    functions = [frame.function for frame in point.frames if not frame.hidden]
+    parts = ["graph stop", " > ".join(functions), f"pass {stop.number_of_pass}"]
+    if point.xla:
+        parts.append("XLA off for this function: jit_compile=True cannot hold a stop")
+    return " · ".join(parts)
+
+
+class PlainPdb(Commands, pdb.Pdb):
+    """tfdb over the standard library's pdb."""
+
+
+def plain_debugger(stdin: TextIO | None = None, stdout: TextIO | None = None) -> PlainPdb:
+    """A tfdb that reads plain lines from `stdin` (default: the process's) and never touches the terminal."""
+    debugger = PlainPdb(stdin=stdin, stdout=stdout, nosigint=True, readrc=False)
+    debugger.prompt = PLAIN_PROMPT
+    if stdin is not None:
+        debugger.use_rawinput = False
+    debugger.start_running()
+    return debugger
+
+
+def terminal_debugger(context: int | None = None) -> Any:
+    """A tfdb over ipdb's own choice of class: colours, completion and history are IPython's."""
+    from ipdb.__main__ import _get_debugger_cls, get_context_from_config
+
+    base = _get_debugger_cls()
+    made = type("Pdb", (Commands, base), {"__doc__": Commands.__doc__})
+    debugger = made(context=context or get_context_from_config(), nosigint=True)
+    debugger.start_running()
+    return debugger
+
+
+plain_wanted = False
+
+
+def make_debugger(for_session: Session) -> Any:
+    """The debugger of a session: ipdb's where both ends are a terminal, plain otherwise."""
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    debugger = plain_debugger() if plain_wanted or not terminal else terminal_debugger()
+    debugger.session = for_session
+    return debugger
+
+
+def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | None = None) -> None:
+    """Stop here: at once in eager code, at every run of this point in code that is being traced into a graph.
+
+    Args:
+        cond: a Python bool, or in traced code a scalar tensor that decides at each run.
+        context: lines of source to show around the stop (ipdb's terminal prompt only).
+        frame: the frame to stop in; default the caller's.
+    """
+    frame = frame or sys._getframe(1)
+    now = session.current(make_debugger)
+    if internals.current_graph() is not None:
+        now.plant(frame, cond)
+        return
+    if not cond:
+        return
+    while is_hidden(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    if context is not None and hasattr(now.debugger, "context"):
+        now.debugger.context = context
+    now.debugger.set_trace(frame)

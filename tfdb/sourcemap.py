@@ -1,0 +1,167 @@
+"""Python frames -> the user's activations: AutoGraph's generated lines mapped back, its scaffolding folded away.
+
+AutoGraph splits one user function into a generated function and closures for its branches and loops.  One `Activation`
+puts them together again: the user's file, line and function, and the frames that hold its names.
+"""
+
+import functools
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from tfdb import internals
+
+SCAFFOLDING = re.compile(
+    r"(if_body|else_body|loop_body|loop_test|extra_test|get_state|set_state|body|orelse|test|<lambda>)(_\d+)?"
+)
+GENERATED_NAMES = re.compile(
+    r"(ag__|fscope|do_return|retval_|get_state|set_state|if_body|else_body|loop_body|loop_test|break_|continue_|itr)[\d_]*"
+)
+GENERATED_FILE = "__autograph_generated_file"
+HIDDEN_PACKAGES = ("tensorflow", "keras", "tf_keras", "wrapt", "optree", "tree", "IPython", "ipdb", "pluggy", "_pytest")
+STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@functools.cache
+def is_hidden(filename: str) -> bool:
+    """Whether a file is TensorFlow's, Keras', the standard library's or tfdb's own: out of sight unless asked for."""
+    if filename.startswith("<"):
+        return filename.startswith(("<frozen", "<__array_function__", "<decorator-gen", "<attrs generated"))
+    if in_site_packages(filename):
+        package = re.split(r"(?:site|dist)-packages[/\\]", filename)[-1]
+        return re.split(r"[/\\.]", package)[0] in HIDDEN_PACKAGES
+    return filename.startswith((STDLIB, OWN)) or GENERATED_FILE in filename
+
+
+def in_site_packages(filename: str) -> bool:
+    """Whether the file is an installed package's."""
+    return "site-packages" in filename or "dist-packages" in filename
+
+
+@functools.cache
+def is_user(filename: str) -> bool:
+    """Whether stepping may stop in this file unasked: the user's own, not an installed package's."""
+    return not is_hidden(filename) and not in_site_packages(filename)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One running call of a Python function.
+
+    `frames` holds the generated function's frame first, then those of the branch and loop bodies open inside it.
+    `code` is the user's own code object, or None where it could not be found.
+    """
+
+    filename: str
+    lineno: int
+    function: str
+    code: CodeType | None
+    frames: tuple[FrameType, ...]
+
+    @property
+    def base(self) -> FrameType:
+        """The frame that lives as long as the call."""
+        return self.frames[0]
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the frame belongs to a library and is shown on request only."""
+        return is_hidden(self.filename)
+
+    def names(self) -> dict[str, Any]:
+        """The user's local names with their values; AutoGraph's own names and undefined ones are left out."""
+        merged: dict[str, Any] = {}
+        for frame in self.frames:
+            merged.update(frame.f_locals)
+        return {name: value for name, value in merged.items() if self.owns(name) and not internals.is_undefined(value)}
+
+    def owns(self, name: str) -> bool:
+        """Whether the name stands in the user's own function."""
+        if GENERATED_FILE not in self.base.f_code.co_filename:
+            return True
+        if self.code is None:
+            return GENERATED_NAMES.fullmatch(name) is None
+        return name in self.code.co_varnames or name in self.code.co_cellvars or name in self.code.co_freevars
+
+
+def activations(frame: FrameType | None) -> Iterator[Activation]:
+    """The activations from `frame` outwards, innermost first; library ones are included and marked hidden."""
+    lines = internals.generated_lines() if internals.loaded() else {}
+    inner: list[FrameType] = []
+    origin: tuple[str, int, str] | None = None
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if GENERATED_FILE not in filename:
+            if not (inner and is_hidden(filename)):
+                yield Activation(filename, frame.f_lineno, frame.f_code.co_name, frame.f_code, (frame,))
+        else:
+            here = lines.get((filename, frame.f_lineno))
+            origin = origin or here
+            if is_scaffolding(frame, (here or origin or ("", 0, ""))[2]):
+                inner.append(frame)
+            else:
+                if origin is not None:
+                    yield converted(origin, frame, inner)
+                inner, origin = [], None
+        frame = frame.f_back
+
+
+def is_scaffolding(frame: FrameType, function: str) -> bool:
+    """Whether AutoGraph made this closure for a branch, a loop or an expression inside the user's `function`."""
+    name = frame.f_code.co_name
+    return SCAFFOLDING.fullmatch(name) is not None and name != function and not (name == "<lambda>" == named(function))
+
+
+def named(function: str) -> str:
+    """The function's name as Python has it; AutoGraph calls every lambda `lambda`."""
+    return "<lambda>" if function in ("lambda", "Lambda") else function
+
+
+def converted(origin: tuple[str, int, str], base: FrameType, inner: list[FrameType]) -> Activation:
+    """The activation of a generated function, at the user's line `origin`."""
+    filename, lineno, function = origin
+    name = named(function)
+    code = original_code(base, name, lineno)
+    return Activation(filename, lineno, name, code, (base, *reversed(inner)))
+
+
+def original_code(base: FrameType, name: str, lineno: int) -> CodeType | None:
+    """The user's code object that a generated frame was made from: AutoGraph's callers still hold the functions."""
+    frame = base.f_back
+    while frame is not None:
+        if frame.f_code.co_name == "converted_call":
+            code = getattr(frame.f_locals.get("target_entity"), "__code__", None)
+            found = find_code(code, name, lineno) if code is not None else None
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
+
+
+def find_code(code: CodeType, name: str, lineno: int) -> CodeType | None:
+    """The innermost code object called `name` that has the line, in `code` or nested in it."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found = find_code(constant, name, lineno)
+            if found is not None:
+                return found
+    return code if code.co_name == name and has_line(code, lineno) else None
+
+
+def has_line(code: CodeType, lineno: int) -> bool:
+    """Whether the line lies in the code object's range, nested functions included."""
+    first, last = line_range(code)
+    return first <= lineno <= last
+
+
+@functools.cache
+def line_range(code: CodeType) -> tuple[int, int]:
+    """The first and last line of a code object, nested functions included."""
+    lines = [line for _, _, line in code.co_lines() if line]
+    lasts = [line_range(constant)[1] for constant in code.co_consts if isinstance(constant, CodeType)]
+    return code.co_firstlineno, max([code.co_firstlineno, *lines, *lasts])
