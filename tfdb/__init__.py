@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["set_trace", "summary"]
+__all__ = ["run", "runcall", "runeval", "set_trace", "summary"]
 
-_HOMES = {"summary": "tensors"}
+_HOMES = {"run": "entry", "runcall": "entry", "runeval": "entry", "summary": "tensors"}
 
 
 def set_trace(cond: Any = True, context: int | None = None) -> None:
@@ -20,9 +20,9 @@ def set_trace(cond: Any = True, context: int | None = None) -> None:
         cond: a Python bool, or in traced code a scalar bool tensor that decides at each run.
         context: lines of source to show around the stop.
     """
-    from tfdb import prompt
+    from tfdb import entry
 
-    prompt.set_trace(cond, context, sys._getframe(1))
+    entry.set_trace(cond, context, sys._getframe(1))
 
 
 set_trace.autograph_info__ = None  # type: ignore[attr-defined]  # AutoGraph must call it as it is

@@ -7,14 +7,14 @@ stop at, while a graph is traced.  `Ordering` holds each hook between the effect
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from tfdb import internals
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
-from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden
+from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
 EXPORTS = ("saved_model/save.py", "src/export/", "saved_model/function_serialization.py")
@@ -255,6 +255,7 @@ class LineTracer:
         self.armed = armed
         self.last: dict[int, int] = {}
         self.planted: set[tuple[str, int]] = set()
+        self.seen: set[tuple[str, int, int]] = set()
         self.count = 0
         self.until: FrameType | None = None
         self.previous: Any = None
@@ -320,9 +321,11 @@ class LineTracer:
             return
         if self.last.get(base) == here.lineno:
             return
+        code = here.code or frame.f_code
+        self.seen.add((here.filename, *line_range(code)))
         stops = self.stops(here.filename, here.lineno)
         self.armed = self.armed or stops
-        if stops or ((self.armed or self.wanted(here.code or frame.f_code)) and not self.is_full(here)):
+        if stops or ((self.armed or self.wanted(code)) and not self.is_full(here)):
             self.last[base] = here.lineno
             self.count += 1
             self.planted.add((here.filename, here.lineno))

@@ -5,12 +5,13 @@
 """
 
 import bdb
+import io
 import pdb
 import sys
 from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
-from tfdb import internals, session
+from tfdb import internals
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.errors import Quit
@@ -27,6 +28,8 @@ class Commands(TensorCommands, StopCommands):
     session: Session
     graph_stop: GraphStop | None = None
     skip_hidden: bool = True
+    at_start: bool = False  # before the program's first line
+    has_input: bool = True
 
     def start_running(self) -> None:
         """Begin in the state after `c`: nothing but a breakpoint or a set_trace() stops."""
@@ -125,6 +128,7 @@ class Commands(TensorCommands, StopCommands):
 
     def set_step(self) -> None:
         if not self.graph_step("step"):
+            self.session.arm()
             super().set_step()  # type: ignore[misc]
 
     def set_next(self, frame: FrameType) -> None:
@@ -171,6 +175,43 @@ class Commands(TensorCommands, StopCommands):
             sys.settrace(None)
             raise self.session.quitting or Quit(1) from None
 
+    def user_line(self, frame: FrameType) -> None:
+        """A stop at a line.  At the program's first, a breakpoint that `-c` set makes it run on to that one."""
+        if self.at_start and self.rcLines:  # type: ignore[attr-defined]
+            self.at_start = False
+            self.run_first_commands(frame)
+            if self.breaks or self.quitting or self.stopframe is not None:  # type: ignore[attr-defined]
+                return
+        self.at_start = False
+        super().user_line(frame)  # type: ignore[misc]
+
+    def run_first_commands(self, frame: FrameType) -> None:
+        """Run the commands of .pdbrc files and of `-c` at the program's first line."""
+        lines, self.rcLines = self.rcLines, []  # type: ignore[attr-defined, has-type]
+        self.setup(frame, None)  # type: ignore[attr-defined]
+        resumed = False
+        while lines and not resumed:
+            resumed = bool(self.onecmd(self.precmd(lines.pop(0).strip())))  # type: ignore[attr-defined]
+        self.rcLines = lines
+        if not resumed and self.breaks:  # type: ignore[attr-defined]
+            self.set_continue()
+        self.forget()  # type: ignore[attr-defined]
+
+    def set_break(self, *args: Any, **kwargs: Any) -> str | None:
+        """Set a breakpoint; functions that were traced before are traced anew when they are next called."""
+        error: str | None = super().set_break(*args, **kwargs)  # type: ignore[misc]
+        if error is None:
+            self.session.arm()
+        return error
+
+    def breakpoints(self) -> frozenset[tuple[str, int]]:
+        """The places of all breakpoints, enabled or not."""
+        return frozenset((filename, line) for filename, lines in self.breaks.items() for line in lines)  # type: ignore[attr-defined]
+
+    def is_stepping(self) -> bool:
+        """Whether `s` is under way in eager code."""
+        return self.stopframe is None and self.stoplineno == 0 and sys.gettrace() is not None  # type: ignore[attr-defined]
+
     def breaks_in(self, filename: str) -> bool:
         """Whether a file has breakpoints."""
         return self.canonic(filename) in self.breaks  # type: ignore[attr-defined]
@@ -190,9 +231,9 @@ class PlainPdb(Commands, pdb.Pdb):
     """tfdb over the standard library's pdb."""
 
 
-def plain_debugger(stdin: TextIO | None = None, stdout: TextIO | None = None) -> PlainPdb:
+def plain_debugger(stdin: TextIO | None = None, stdout: TextIO | None = None, readrc: bool = False) -> PlainPdb:
     """A tfdb that reads plain lines from `stdin` (default: the process's) and never touches the terminal."""
-    debugger = PlainPdb(stdin=stdin, stdout=stdout, nosigint=True, readrc=False)
+    debugger = PlainPdb(stdin=stdin, stdout=stdout, nosigint=True, readrc=readrc)
     debugger.prompt = PLAIN_PROMPT
     if stdin is not None:
         debugger.use_rawinput = False
@@ -214,31 +255,31 @@ def terminal_debugger(context: int | None = None) -> Any:
 plain_wanted = False
 
 
+def is_terminal(*streams: Any) -> bool:
+    """Whether all of these streams are a terminal."""
+    return all(stream is not None and not stream.closed and stream.isatty() for stream in streams)
+
+
 def make_debugger(for_session: Session) -> Any:
     """The debugger of a session: ipdb's where both ends are a terminal, plain otherwise."""
-    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    debugger = plain_debugger() if plain_wanted or not terminal else terminal_debugger()
+    plain = plain_wanted or not is_terminal(sys.stdin, sys.stdout)
+    debugger = plain_debugger(readrc=True) if plain else terminal_debugger()
     debugger.session = for_session
     return debugger
 
 
-def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | None = None) -> None:
-    """Stop here: at once in eager code, at every run of this point in code that is being traced into a graph.
+def make_worker_debugger(for_session: Session) -> Any:
+    """The debugger of a forked worker: its own prompt on the controlling terminal; silent where there is none."""
+    try:
+        terminal = open("/dev/tty", "r+", buffering=1) if is_terminal(sys.__stdout__) else None
+    except OSError:
+        terminal = None
+    debugger = plain_debugger(terminal or io.StringIO(), terminal or sys.stderr)
+    debugger.has_input = terminal is not None
+    debugger.session = for_session
+    return debugger
 
-    Args:
-        cond: a Python bool, or in traced code a scalar tensor that decides at each run.
-        context: lines of source to show around the stop (ipdb's terminal prompt only).
-        frame: the frame to stop in; default the caller's.
-    """
-    frame = frame or sys._getframe(1)
-    now = session.current(make_debugger)
-    if internals.current_graph() is not None:
-        now.plant(frame, cond)
-        return
-    if not cond:
-        return
-    while is_hidden(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-    if context is not None and hasattr(now.debugger, "context"):
-        now.debugger.context = context
-    now.debugger.set_trace(frame)
+
+def can_prompt(debugger: Any) -> bool:
+    """Whether anyone can answer this debugger's prompt."""
+    return debugger.has_input

@@ -5,7 +5,7 @@ the prompt row supplies), stepping inside graphs, the lock that lets one prompt 
 belong to itself.
 """
 
-import itertools
+import os
 import sys
 import threading
 from collections import Counter
@@ -21,6 +21,7 @@ from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.linehooks import Hit, LineTracer, Planter, is_exporting
 from tfdb.sourcemap import activations, has_line
+from tfdb.twins import Needs, Twins
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,16 @@ class Session:
         self.closed = False
         self.planter = Planter(self.on_hit)
         self.door = CallDoor(self.after_call, lambda: self.quitting)
+        self.process = os.getpid()
+        self.twins = Twins(
+            Needs(
+                lambda: self.debugger.breakpoints(),
+                lambda: self.debugger.is_stepping(),
+                lambda: threading.get_ident() in self.at_prompt,
+                self.tracer,
+                self.step_into,
+            )
+        )
 
     @property
     def debugger(self) -> Any:
@@ -101,6 +112,20 @@ class Session:
     def has_breakpoint(self, filename: str, lineno: int) -> bool:
         """Whether a breakpoint stands on this line."""
         return lineno in self.debugger.breaks.get(self.debugger.canonic(filename), ())
+
+    def arm(self) -> None:
+        """Stand at TensorFlow's doors, if the program has imported it; hooks follow as they are needed."""
+        if internals.loaded() and not self.closed:
+            self.door.install()
+            self.twins.install()
+
+    def step_into(self) -> None:
+        """`s` goes from eager code into a graph: stop at the first line that it runs."""
+        self.stepping = Stepping("step")
+
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that the session belongs to."""
+        return self.process != os.getpid()
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -198,6 +223,7 @@ class Session:
         self.closed = True
         self.planter.remove()
         self.door.remove()
+        self.twins.remove()
 
 
 def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:
@@ -212,7 +238,6 @@ def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> 
 
 
 _current: list[Session] = []
-numbers = itertools.count(1)
 
 
 def current(make_debugger: Callable[[Session], Any]) -> Session:
@@ -220,6 +245,12 @@ def current(make_debugger: Callable[[Session], Any]) -> Session:
     if not _current:
         _current.append(Session(make_debugger))
     return _current[-1]
+
+
+def end() -> None:
+    """End the process's session: everything hooked is unhooked."""
+    while _current:
+        _current.pop().close()
 
 
 @contextmanager
@@ -241,6 +272,6 @@ def leftovers() -> list[str]:
     """What is still hooked into TensorFlow or the interpreter; empty when all is clean."""
     names = []
     for session in _current:
-        names += [f"session: {owner.__name__}.{name}" for owner, name, _ in session.planter.patches.saved]
-        names += [f"session: {owner.__name__}.{name}" for owner, name, _ in session.door.patches.saved]
+        for part in (session.planter, session.door, session.twins):
+            names += [f"{type(part).__name__}: {owner.__name__}.{name}" for owner, name, _ in part.patches.saved]
     return names

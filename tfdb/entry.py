@@ -1,0 +1,140 @@
+"""The ways in: a program taken over by `python -m tfdb`, `set_trace()` and its kin, `run`, `runcall`, `runeval`."""
+
+import os
+import pdb
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType, ModuleType
+from typing import Any
+
+from tfdb import internals, prompt, session
+from tfdb.imports import ImportWatch
+from tfdb.session import Session
+from tfdb.sourcemap import in_site_packages, is_hidden
+
+_undo: list[Callable[[], None]] = []
+
+
+def take_over(commands: Sequence[str] = ()) -> Any:
+    """Make this process the debugger's: `breakpoint()`, `pdb.set_trace()` and `ipdb.set_trace()` stop in tfdb.
+
+    Returns the debugger; `commands` run at its first stop.
+    """
+    now = session.current(prompt.make_debugger)
+    debugger = now.debugger
+    debugger.rcLines.extend(commands)
+    watch = ImportWatch(
+        {"tensorflow": lambda module: now.arm(), "ipdb": replace_set_trace},
+        lambda: any(in_site_packages(filename) for filename in debugger.breaks),
+    )
+    watch.install()
+    _undo.append(watch.remove)
+    replace_set_trace(pdb)
+    keep(sys, "breakpointhook", breakpoint_hook)
+    return debugger
+
+
+def give_back() -> None:
+    """Undo `take_over`."""
+    while _undo:
+        _undo.pop()()
+    session.end()
+
+
+def keep(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until `give_back`."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    _undo.append(lambda: setattr(owner, name, before))
+
+
+def replace_set_trace(module: ModuleType) -> None:
+    """Make a debugger module's `set_trace` stop in tfdb, so that it works in traced code too."""
+    keep(module, "set_trace", breakpoint_hook)
+
+
+def breakpoint_hook(*args: Any, frame: FrameType | None = None, cond: Any = True, **kwargs: Any) -> None:
+    """`breakpoint()`, `pdb.set_trace()` and `ipdb.set_trace()` under tfdb; arguments of theirs are accepted."""
+    set_trace(cond, frame=frame or sys._getframe(1))
+
+
+breakpoint_hook.autograph_info__ = None  # type: ignore[attr-defined]  # AutoGraph must call it as it is
+
+
+def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | None = None) -> None:
+    """Stop here: at once in eager code, at every run of this point in code that is being traced into a graph.
+
+    Args:
+        cond: a Python bool, or in traced code a scalar bool tensor that decides at each run.
+        context: lines of source to show around the stop (ipdb's terminal prompt only).
+        frame: the frame to stop in; default the caller's.
+    """
+    frame = frame or sys._getframe(1)
+    now = session.current(prompt.make_debugger)
+    if now.is_foreign():
+        now = worker_session(now)
+    if internals.current_graph() is not None:
+        now.plant(frame, cond)
+        return
+    if threading.get_ident() in now.at_prompt or not cond:
+        return
+    while is_hidden(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    if not prompt.can_prompt(now.debugger):
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        sys.stderr.write(f"tfdb: no terminal for the stop at {place} in process {os.getpid()}; going on\n")
+        return
+    if context is not None and hasattr(now.debugger, "context"):
+        now.debugger.context = context
+    now.arm()
+    now.debugger.set_trace(frame)
+
+
+def worker_session(parent: Session) -> Session:
+    """The session of a forked worker: the parent's prompt is not its own, so it asks for a terminal itself."""
+    session.end()
+    return session.current(prompt.make_worker_debugger)
+
+
+def start(debugger: Any) -> None:
+    """Stop at the next user line: the program's first."""
+    debugger.reset()
+    debugger.set_step()
+    debugger.at_start = True
+    sys.settrace(debugger.trace_dispatch)
+
+
+def stop_tracing() -> None:
+    """Trace no more on this thread."""
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+
+
+def runcall(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function under the debugger, stopping at its first line; returns what it returns."""
+    now = session.current(prompt.make_debugger)
+    now.arm()
+    return now.debugger.runcall(function, *args, **kwargs)
+
+
+def run(statement: str, globals: dict[str, Any] | None = None, locals: dict[str, Any] | None = None) -> None:
+    """Execute a statement under the debugger, as `pdb.run`."""
+    now = session.current(prompt.make_debugger)
+    now.arm()
+    now.debugger.run(statement, *namespaces(globals, locals))
+
+
+def runeval(expression: str, globals: dict[str, Any] | None = None, locals: dict[str, Any] | None = None) -> Any:
+    """Evaluate an expression under the debugger, as `pdb.runeval`; returns its value."""
+    now = session.current(prompt.make_debugger)
+    now.arm()
+    return now.debugger.runeval(expression, *namespaces(globals, locals))
+
+
+def namespaces(globals: dict[str, Any] | None, locals: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The names to run in: `__main__`'s by default, as in pdb."""
+    chosen = sys.modules["__main__"].__dict__ if globals is None else globals
+    return chosen, chosen if locals is None else locals
+
+

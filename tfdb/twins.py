@@ -1,0 +1,147 @@
+"""Calls of `tf.function`s -> calls of their instrumented twins, for as long as a breakpoint or a step needs them.
+
+A function that was traced without hooks cannot get any, and the user's own function object must stay as it is.  So
+the first call that needs hooks goes to a clone, traced under a `LineTracer`; when nothing needs it, calls go to the
+user's function again.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from collections.abc import Iterator
+from typing import Any
+
+from tfdb import internals
+from tfdb.linehooks import LineTracer, is_exporting
+import sys
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Twin:
+    """A clone of a user's function, and what its traces planted and saw."""
+
+    function: Any
+    places: frozenset[Place]
+    planted: set[Place] = field(default_factory=set)
+    seen: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def serves(self, places: frozenset[Place]) -> bool:
+        """Whether the twin, traced for other breakpoints, would be traced the same for these."""
+        if self.places == places:
+            return True
+        return all(
+            place in self.planted or not any(file == place[0] and low <= place[1] <= high for file, low, high in self.seen)
+            for place in places
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open."""
+
+    breakpoints: Callable[[], frozenset[Place]]
+    stepping: Callable[[], bool]
+    at_prompt: Callable[[], bool]
+    tracer: Callable[[bool], LineTracer]
+    entering: Callable[[], None]
+
+
+class Twins:
+    """The doors at which Python calls a `tf.function`, builds a tf.data function, or is called by a py_function."""
+
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+        self.patches = internals.Patches()
+        self.twins: weakref.WeakKeyDictionary[Any, dict[bool, Twin]] = weakref.WeakKeyDictionary()
+        self.clones: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.local = threading.local()
+
+    def install(self) -> None:
+        """Stand at the doors.  Idempotent; `remove` undoes it."""
+        if not self.patches.saved:
+            function = internals.function_class()
+            self.patches.replace(function, "__call__", self.calling)
+            self.patches.replace(function, "experimental_get_tracing_count", self.counting)
+            self.patches.replace(internals.structured_function(), "__init__", self.building)
+
+    def remove(self) -> None:
+        """Leave the doors and forget the twins."""
+        self.patches.remove()
+        self.twins.clear()
+
+    def calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Function.__call__`, choosing between the user's function and its twin."""
+
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if self.needs.at_prompt():
+                return function._python_function(*args, **kwargs)
+            if function in self.clones:
+                return original(function, *args, **kwargs)
+            if internals.current_graph() is not None:
+                tracer = getattr(self.local, "tracer", None)
+                if tracer is None:
+                    return original(function, *args, **kwargs)
+                twin = self.twin(function, tracer.armed)
+                return original(twin.function, *args, **kwargs)
+            armed = self.needs.stepping()
+            if not armed and not self.needs.breakpoints():
+                return original(function, *args, **kwargs)
+            twin = self.twin(function, armed)
+            with self.tracing(armed, twin):
+                return original(twin.function, *args, **kwargs)
+
+        return call
+
+    def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The user's count of traces: what it would be without a twin."""
+
+        def experimental_get_tracing_count(function: Any) -> int:
+            twins = self.twins.get(function, {}).values()
+            return max([original(function), *(original(twin.function) for twin in twins)])
+
+        return experimental_get_tracing_count
+
+    def building(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The tracing of a tf.data function: it gets its hooks at once, for it has no later door."""
+
+        def init(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+            wanted = self.needs.breakpoints() and not self.needs.at_prompt() and not is_exporting(sys._getframe(1))
+            if not wanted or getattr(self.local, "tracer", None) is not None:
+                original(wrapper, *args, **kwargs)
+                return
+            with self.tracing(False, None):
+                original(wrapper, *args, **kwargs)
+
+        return init
+
+    def twin(self, function: Any, armed: bool) -> Twin:
+        """The function's twin for the present breakpoints, made when there is none that serves."""
+        places = self.needs.breakpoints()
+        twins = self.twins.setdefault(function, {})
+        if armed not in twins or not twins[armed].serves(places):
+            clone = function._clone(function._python_function)
+            self.clones.add(clone)
+            twins[armed] = Twin(clone, places)
+        return twins[armed]
+
+    @contextmanager
+    def tracing(self, armed: bool, twin: Twin | None) -> Iterator[None]:
+        """Plant lines in whatever is traced on this thread within the block."""
+        tracer = self.needs.tracer(armed)
+        self.local.tracer = tracer
+        if armed:
+            self.needs.entering()
+        tracer.start()
+        try:
+            yield
+        finally:
+            tracer.stop()
+            self.local.tracer = None
+            if twin is not None:
+                twin.planted |= tracer.planted
+                twin.seen |= tracer.seen
