@@ -1,0 +1,327 @@
+"""The doors a bad value must pass on its way into weights or results -> a gate in each, while watching.
+
+Doors: an optimizer's `apply`, its update of each weight, `variable.assign*` by hand, a function's outputs, and
+`GradientTape.gradient` in eager code.  Under a replay the same doors end it: see replay.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import blame, internals, internals_gate, replaying, steps
+from .conditions import Watch
+from .errors import Quit
+from .gate import Place, Trip, check_eager, floating, gate, plant
+from .steps import Step
+
+patches = internals.Patches()
+keras_patches = internals.Patches()
+hooked: set[str] = set()
+
+
+def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
+    """Watch from now on: every tf.function traced from here on has its gates.  TensorFlow must be loaded.  Idempotent.
+
+    `on_trip` is called at run time, before the bad values reach the weights, on the thread that found them; when it
+    returns, the program goes on as it would have; `errors.Quit` raised there ends the program's outermost graph call.
+    """
+    gate.watches, gate.on_trip = tuple(watches), on_trip
+    gate.active, gate.meant = True, None
+    if not patches.saved:
+        variable = internals_gate.variable_class()
+        patches.replace(internals_gate.tracing_module(), "func_graph_from_py_func", lambda f: steps.tracer(f, finish))
+        patches.replace(internals.function_class(), "__call__", calling)
+        patches.replace(internals_gate.tape_class(), "gradient", differentiating)
+        patches.replace(internals_gate.dataset_class(), "__init__", constructing)
+        for name in internals_gate.ASSIGNMENTS:
+            patches.replace(variable, name, lambda original, name=name: assigning(original, name))
+        for name in internals_gate.SCATTERS:
+            patches.replace(variable, name, lambda original, name=name: assigning(original, name))
+    install_keras()
+
+
+def install_keras() -> None:
+    """Hook the Keras packages that are loaded and not hooked yet."""
+    fresh = {name for name in ("keras", "tf_keras") if internals_gate.keras_loaded(name)} - hooked
+    if not fresh or not patches.saved:
+        return
+    hooked.update(fresh)
+    keras_patches.remove()
+    for owner, name in internals_gate.optimizer_classes():
+        keras_patches.replace(owner, name, lambda f, name=name: applying(f, name))
+    for owner, name in internals_gate.loss_scaling_classes():
+        keras_patches.replace(owner, name, lambda f, name=name: applying(f, name, scaled=True))
+    for owner in internals_gate.built_classes():
+        if "__new__" in owner.__dict__:  # Keras reads the signature of a layer's __init__
+            internals_gate.replace_new(keras_patches, owner, creating)
+        else:
+            keras_patches.replace(owner, "__init__", constructing)
+    for owner, name in internals_gate.loss_containers():
+        keras_patches.replace(owner, name, constructing)
+
+
+def uninstall() -> None:
+    """Put every replaced method back; gates in graphs traced before do nothing from now on.  Idempotent."""
+    gate.active = False
+    keras_patches.remove()
+    patches.remove()
+    hooked.clear()
+    blame.built.clear()
+    blame.assigned.clear()
+    gate.calls = steps.Calls()
+
+
+def constructing(original: Callable[..., None]) -> Callable[..., None]:
+    """An `__init__` that keeps the user line of the construction."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if blame.built.get(self) is None:
+            blame.built.record(self, sys._getframe(1))
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def creating(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A `__new__` that keeps the user line of the construction."""
+
+    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+        value = make(cls, *args, **kwargs)
+        blame.built.record(value, sys._getframe(1))
+        return value
+
+    return __new__
+
+
+def calling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`tf.function`'s call: knows the arguments of the running call, and raises what ended it clean."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if gate.busy or internals.current_graph() is not None:
+            return original(self, *args, **kwargs)
+        call = gate.calls.enter(self, args, kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except Exception:
+            if gate.meant is not None:
+                raise gate.meant from None
+            raise
+        finally:
+            gate.calls.leave(call)
+
+    return __call__
+
+
+def finish(step: Step, outputs: Any) -> Any:
+    """The end of a traced function's body: its outputs, and the small state written in it, pass a gate."""
+    if gate.busy or internals.is_xla(step.graph):
+        return outputs
+    values, names = [], []
+    if steps.current() is step and not step.inner:
+        found = leaves_of(outputs)
+        values, names = floating([value for _, value in found], [name for name, _ in found])
+    values += [value for graph, value, _ in step.pending if graph is step.graph]
+    names += [name for graph, _, name in step.pending if graph is step.graph]
+    symbolic = [(v, n) for v, n in zip(values, names, strict=True) if internals.is_symbolic(v)]
+    if symbolic:
+        plant(Place(step, "output", tuple(n for _, n in symbolic)), [v for v, _ in symbolic])
+    return outputs
+
+
+def leaves_of(outputs: Any) -> list[tuple[str, Any]]:
+    """A function's outputs as (path, tensor); composite tensors are taken apart."""
+    import tensorflow as tf
+
+    flat = tf.nest.flatten(outputs, expand_composites=True)
+    if isinstance(outputs, dict) and len(flat) == len(outputs):
+        return [(str(name), outputs[name]) for name in sorted(outputs)]
+    return [(f"output {index}" if len(flat) > 1 else "output", value) for index, value in enumerate(flat)]
+
+
+def applying(original: Callable[..., Any], method: str, scaled: bool = False) -> Callable[..., Any]:
+    """An optimizer's `apply` or `apply_gradients`."""
+
+    def apply(self: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        if replaying.active():
+            return replaying.apply(self, method, scaled, original, grads, args, kwargs)
+        if gate.busy:
+            return original(self, grads, *args, **kwargs)
+        pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
+        gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
+        variables = targets(self, pairs, args, kwargs, len(gradients))
+        gradients = guarded(gradients, variables, "scaled" if scaled else "gradient", sys._getframe(1))
+        grads = list(zip(gradients, [v for _, v in pairs], strict=True)) if pairs is not None else gradients
+        with gate.quiet(), Deferred(None if scaled else variables):
+            return original(self, grads, *args, **kwargs)
+
+    return apply
+
+
+def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> list[Any]:
+    """The variables that gradients are applied to, one per gradient."""
+    if pairs is not None:
+        return [variable for _, variable in pairs]
+    given = args[0] if args else kwargs.get("trainable_variables")
+    given = getattr(optimizer, "_trainable_variables", []) if given is None else given
+    return list(given) if len(list(given)) == count else [None] * count
+
+
+def guarded(gradients: list[Any], variables: list[Any], kind: str, frame: Any) -> list[Any]:
+    """The gradients, after the gate: they are read only when it has let them through."""
+    import tensorflow as tf
+
+    tensors, names = floating(gradients, [name_of(variable) for variable in variables])
+    if not tensors:
+        return gradients
+    if internals.current_graph() is None:
+        check_eager(Place(None, kind, tuple(names)), tensors, frame)
+        return gradients
+    step = steps.current()
+    if step is None or internals.is_xla(internals.current_graph()):
+        return gradients
+    pending, labels = take_pending(step)
+    passed = plant(Place(step, kind, (*names, *labels)), [*tensors, *pending])
+    with tf.control_dependencies([passed]):
+        return [identity(gradient) for gradient in gradients]
+
+
+def identity(value: Any) -> Any:
+    """The same tensor, in a place of its own in the order of ops."""
+    import tensorflow as tf
+
+    if isinstance(value, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.identity(value.values), value.indices, value.dense_shape)
+    return None if value is None else tf.identity(value)
+
+
+def take_pending(step: Step) -> tuple[list[Any], list[str]]:
+    """Checks of small state that wait for the next gate in this same graph."""
+    graph = internals.current_graph()
+    here = [(value, name) for where, value, name in step.pending if where is graph]
+    step.pending = [entry for entry in step.pending if entry[0] is not graph]
+    return [value for value, _ in here], [name for _, name in here]
+
+
+def name_of(variable: Any) -> str:
+    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
+    if variable is None:
+        return "?"
+    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
+
+
+@dataclass(eq=False)
+class Deferred:
+    """While an optimizer runs, writes to its weights wait until all of them have passed one gate.
+
+    A weight that is read while a write of it waits (decay, constraints) gets all waiting writes first, so the
+    program's order holds.
+    """
+
+    variables: list[Any] | None
+    waiting: list[tuple[Callable[..., Any], Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    graph: Any = None
+    outer: Any = None
+
+    def __enter__(self) -> Deferred:
+        self.graph = internals.current_graph()
+        self.outer = getattr(gate.local, "deferred", None)
+        self.ids = {id(internals_gate.unwrapped(v)) for v in self.variables or () if v is not None}
+        usable = self.variables is not None and not (self.graph is not None and internals.is_xla(self.graph))
+        gate.local.deferred = self if usable else self.outer
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.flush()
+        gate.local.deferred = self.outer
+
+    def takes(self, variable: Any) -> bool:
+        """Whether a write of this variable, now, is one of those that wait."""
+        return id(variable) in self.ids and internals.current_graph() is self.graph
+
+    def flush(self) -> None:
+        """Let the waiting writes go on, after their gate."""
+        import tensorflow as tf
+
+        waiting, self.waiting = self.waiting, []
+        if not waiting:
+            return
+        tensors, names = floating([w[2] for w in waiting], [name_of(w[1]) for w in waiting])
+        if self.graph is None:
+            check_eager(Place(None, "update", tuple(names)), tensors, sys._getframe(1))
+            passed = []
+        else:
+            step = steps.current()
+            passed = [plant(Place(step, "update", tuple(names)), tensors)] if step is not None and tensors else []
+        with tf.control_dependencies(passed):
+            for original, variable, value, args, kwargs in waiting:
+                original(variable, identity(value), *args, **kwargs)
+
+
+def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    """`variable.assign*` and `scatter_*`."""
+
+    def assign(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if replaying.active():
+            return replaying.assign(original, method, self, value, args, kwargs)
+        if not gate.active:
+            return original(self, value, *args, **kwargs)
+        deferred = getattr(gate.local, "deferred", None)
+        graph = internals.current_graph()
+        if deferred is not None:
+            if deferred.takes(self):
+                deferred.waiting.append((original, self, value, args, kwargs))
+                return None
+        elif not gate.busy:
+            value = entering(self, value, method, graph, sys._getframe(1))
+        if graph is not None and (step := steps.current()) is not None and not internals.is_xla(graph):
+            steps.remember(step, self)
+        return original(self, value, *args, **kwargs)
+
+    return assign
+
+
+def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> Any:
+    """A value on its way into a variable by the program's own hand, after its gate."""
+    import tensorflow as tf
+
+    if not (variable.dtype.is_floating or variable.dtype.is_complex):
+        return value
+    names = (name_of(variable),)
+    if graph is None:
+        blame.assigned.record(variable, frame)
+        tensors, _ = floating([value if hasattr(value, "dtype") else tf.convert_to_tensor(value)], names)
+        kind = "update" if method != "assign" and variable.trainable else "variable"
+        if tensors:
+            check_eager(Place(None, kind, names), tensors, frame)
+        return value
+    step = steps.current()
+    if step is None or internals.is_xla(graph):
+        return value
+    value = value if hasattr(value, "dtype") else tf.convert_to_tensor(value, variable.dtype)
+    tensors, _ = floating([value], names)
+    if not tensors or not internals.is_symbolic(tensors[0]):
+        return value
+    if not variable.trainable and steps.is_small(variable):
+        step.pending.append((graph, tensors[0], names[0]))
+        return value
+    passed = plant(Place(step, "update", names), tensors)
+    with tf.control_dependencies([passed]):
+        return identity(value)
+
+
+def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`GradientTape.gradient`: in eager code the place where a bad gradient is seen first."""
+
+    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        if replaying.active():
+            return replaying.gradient(original, self, target, sources, args, kwargs)
+        return original(self, target, sources, *args, **kwargs)
+
+    return gradient
+
+
+__all__ = ["Quit", "install", "install_keras", "uninstall"]

@@ -1,0 +1,194 @@
+"""Gradients, updates and outputs of a training step -> one predicate, and a Trip when it fails.
+
+In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs and takes nothing when the
+values are finite, so it costs next to nothing.  Whatever the sums say, the branch looks at every element before it
+speaks: a sum of finite numbers may overflow.  The weights change only after the gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import internals, internals_gate, steps
+from .conditions import Watch, badness, concerns, worst
+from .errors import Quit
+from .steps import Call, Step
+
+
+@dataclass(eq=False)
+class Place:
+    """One gate: what it looks at (`kind`: gradient, update, variable, output or scaled) and under which names."""
+
+    step: Step | None
+    kind: str
+    names: tuple[str, ...]
+    number: int = 0
+    trips: int = 0
+    skipped: int = 0
+    last: float = 0.0
+
+
+@dataclass(eq=False)
+class Trip:
+    """A gate that failed: the weights are as before the step.
+
+    `arrays` are the values it looked at, `bad` their kinds ("nan", "inf", ""); `values` are the step's inputs by the id
+    of their symbol; `call` is the graph call that Python made, None in eager code.  `origin` hints at an eager cause.
+    """
+
+    place: Place
+    watch: Watch
+    reason: str
+    arrays: tuple[np.ndarray, ...]
+    bad: tuple[str, ...]
+    values: dict[int, Any] = field(default_factory=dict)
+    call: Call | None = None
+    frame: Any = None
+    tensors: tuple[Any, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names under which the bad values go."""
+        return tuple(name for name, kind in zip(self.place.names, self.bad, strict=True) if kind)
+
+
+class Gate:
+    """The state of watching: what for, whom to tell, and what goes on now."""
+
+    def __init__(self) -> None:
+        self.watches: tuple[Watch, ...] = ()
+        self.on_trip: Callable[[Trip], None] = lambda trip: None
+        self.active = False
+        self.lock = threading.RLock()
+        self.local = threading.local()
+        self.calls = steps.Calls()
+        self.meant: BaseException | None = None
+        self.notes: list[str] = []
+        self.hits: dict[Watch, int] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether this thread works for the debugger now, or inside an optimizer that was looked at already."""
+        return getattr(self.local, "busy", 0) > 0 or not self.active
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No gate is made or asked on this thread inside the block."""
+        self.local.busy = getattr(self.local, "busy", 0) + 1
+        try:
+            yield
+        finally:
+            self.local.busy -= 1
+
+    def judge(self, kind: str, bad: Sequence[str]) -> tuple[Watch, str] | None:
+        """The watch that bad values of a gate of this kind fall under, and the reason; None when they are meant.
+
+        A non-finite value on its way into weights is a fault under either watch; outputs and small state may hold an
+        infinity on purpose, and then only NaN counts unless infinities are watched for.
+        """
+        reason = worst(bad)
+        if not reason:
+            return None
+        wanted = [reason, "nan", "inf"] if kind in ("gradient", "update", "scaled") else [reason]
+        for name in wanted:
+            if watch := next((w for w in self.watches if w.kind == name), None):
+                return watch, reason
+        return None
+
+    def trip(self, trip: Trip) -> None:
+        """Hand the trip over, one at a time; what `on_trip` raises ends the program's call."""
+        with self.lock:
+            if self.meant is not None:
+                raise self.meant
+            self.hits[trip.watch] = self.hits.get(trip.watch, 0) + 1
+            if (self.hits[trip.watch] - 1) % trip.watch.every:
+                return
+            try:
+                with self.quiet():
+                    self.on_trip(trip)
+            except Quit as meant:
+                self.meant = meant
+                raise
+
+
+gate = Gate()
+
+
+def plant(place: Place, tensors: Sequence[Any]) -> Any:
+    """Add a gate over floating tensors to the current graph; returns the tensor that what it guards must wait for."""
+    import tensorflow as tf
+
+    step = place.step
+    assert step is not None
+    step.gates += 1
+    place.number = step.gates
+    with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
+        sums = [tf.cast(tf.reduce_sum(t), tf.float32) for t in tensors]
+        fine = tf.math.is_finite(tf.add_n(sums) if len(sums) > 1 else sums[0])
+        carried = step.tensors()
+
+        def tripped() -> Any:
+            hook = internals.plant(lambda *values: fire(place, carried, values), [*tensors, *carried])
+            with tf.control_dependencies([hook]):
+                return tf.identity(tf.constant(False))
+
+        return tf.cond(fine, lambda: tf.constant(True), tripped)
+
+
+def fire(place: Place, carried: Sequence[Any], values: Sequence[Any]) -> None:
+    """The branch that a failed predicate takes, on one of TensorFlow's threads."""
+    if not gate.active:
+        return
+    count = len(values) - len(carried)
+    arrays = tuple(value.numpy() for value in values[:count])
+    bad = tuple(badness(array) for array in arrays)
+    judged = gate.judge(place.kind, bad)
+    if judged is None or (place.kind == "scaled" and not is_run(place)):
+        return
+    assert place.step is not None
+    known = steps.split(place.step, carried, values[count:])
+    gate.trip(Trip(place, *judged, arrays, bad, known, gate.calls.current()))
+
+
+RUN = 16  # skipped steps in a row: the usual initial loss scale of 2**15 is below 1 by then
+
+
+def is_run(place: Place) -> bool:
+    """Whether loss scaling has now skipped so many steps in a row that it cannot be looking for its scale any more."""
+    call = gate.calls.current()
+    number = call.number if call else place.trips
+    place.skipped = place.skipped + 1 if number <= place.last + 1 else 1
+    place.last = number
+    return place.skipped >= RUN
+
+
+def floating(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """The dense floating or complex tensors among `values` (of IndexedSlices, their values), with their names."""
+    kept, labels = [], []
+    for value, name in zip(values, names, strict=True):
+        value = getattr(value, "values", value) if type(value).__name__ == "IndexedSlices" else value
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None and (getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False)):
+            kept.append(value)
+            labels.append(name)
+    return kept, labels
+
+
+def check_eager(place: Place, tensors: Sequence[Any], frame: Any) -> None:
+    """The same gate in eager code: look now, and trip now."""
+    arrays = tuple(np.asarray(tensor) for tensor in tensors)
+    with np.errstate(all="ignore"):
+        if np.isfinite(sum(float(np.sum(array, dtype=np.float64)) for array in arrays if array.dtype.kind != "c")):
+            return
+    bad = tuple(badness(array) for array in arrays)
+    judged = gate.judge(place.kind, bad)
+    if judged is None or (place.kind == "scaled" and not is_run(place)):
+        return
+    gate.trip(Trip(place, *judged, arrays, bad, frame=frame, tensors=tuple(tensors)))

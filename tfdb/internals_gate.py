@@ -1,0 +1,223 @@
+"""TensorFlow's and Keras' private names for the step gate and the replay; the second half of internals.py.
+
+As there, nothing imports TensorFlow by itself, and a name that a release has moved raises `errors.Incompatible`.
+"""
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tfdb.errors import Incompatible
+from tfdb.internals import Patches, private
+
+OpCallback = Callable[..., Any]
+ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
+SCATTERS = ("scatter_sub", "scatter_add", "scatter_update")
+
+
+def keras_private(package: str, module: str, name: str) -> Any | None:
+    """The object `name` of `<package>.src.<module>`, or None when the program has not imported that package.
+
+    Raises:
+        Incompatible: the package is loaded, and its release has no such name.
+    """
+    if not keras_loaded(package):
+        return None
+    try:
+        return getattr(importlib.import_module(f"{package}.src.{module}"), name)
+    except (ImportError, AttributeError) as error:
+        raise Incompatible(f"{package}.src.{module}.{name}", getattr(sys.modules[package], "__version__", "")) from error
+
+
+def keras_loaded(package: str) -> bool:
+    """Whether the program has imported this Keras package whole (not: is importing it right now)."""
+    module = sys.modules.get(package)
+    return module is not None and hasattr(module, "optimizers") and hasattr(module, "Model")
+
+
+def tracing_module() -> Any:
+    """The module whose `func_graph_from_py_func` traces every Python function into a graph."""
+    private("framework.func_graph", "func_graph_from_py_func")
+    return sys.modules["tensorflow.python.framework.func_graph"]
+
+
+def original_function(python_func: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's function under tf.function's decorators, with `self` bound when it is a method."""
+    function = private("util.tf_decorator", "unwrap")(python_func)[1]
+    target = getattr(function, "__self__", None)
+    if isinstance(target, private("eager.polymorphic_function.tf_method_target", "TfMethodTarget")):
+        return function.__func__.__get__(target.target)
+    return function
+
+
+def variable_class() -> type:
+    """The base class of all resource variables; its `assign*` and `scatter_*` are the doors of hand-written updates."""
+    return private("ops.resource_variable_ops", "BaseResourceVariable")
+
+
+def tape_class() -> type:
+    """The class of `tf.GradientTape`."""
+    return private("eager.backprop", "GradientTape")
+
+
+def dataset_class() -> type:
+    """The base class of all datasets."""
+    return private("data.ops.dataset_ops", "DatasetV2")
+
+
+def iterator_class() -> type:
+    """The class of an eager dataset iterator; keeps its dataset in `_dataset`."""
+    return private("data.ops.iterator_ops", "OwnedIterator")
+
+
+def is_iterator(value: object) -> bool:
+    """Whether the value is a dataset or an iterator, whose elements a step draws inside its graph."""
+    names = (("data.ops.iterator_ops", "OwnedIterator"), ("data.ops.dataset_ops", "DatasetV2"))
+    return isinstance(value, tuple(private(*name) for name in names)) or hasattr(value, "get_next")
+
+
+def in_dataset_function() -> bool:
+    """Whether a function of a dataset (`map`, `filter`) is being traced on this thread."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("data/ops/structured_function.py"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+@contextlib.contextmanager
+def op_callback(callback: OpCallback) -> Iterator[None]:
+    """Call `callback(op_type, inputs, attrs, outputs, op_name, graph)` after every op this thread runs or adds."""
+    private("framework.op_callbacks", "add_op_callback")(callback)
+    try:
+        yield
+    finally:
+        private("framework.op_callbacks", "remove_op_callback")(callback)
+
+
+@contextlib.contextmanager
+def gradient_function(around: Callable[[str, Sequence[Any], Sequence[Any], Callable[[], Any]], Any]) -> Iterator[None]:
+    """Run every op's gradient through `around(op_type, inputs, outputs, compute)`; process-wide while it lasts."""
+    register = private("pywrap_tfe", "TFE_Py_RegisterGradientFunction")
+    original = private("eager.backprop", "_gradient_function")
+
+    def gradient(op_name: str, attributes: Any, count: int, inputs: Any, outputs: Any, *rest: Any) -> Any:
+        def compute() -> Any:
+            return original(op_name, attributes, count, inputs, outputs, *rest)
+
+        return around(op_name, inputs or (), outputs or (), compute)
+
+    register(gradient)
+    try:
+        yield
+    finally:
+        register(original)
+
+
+@contextlib.contextmanager
+def without_op_callbacks() -> Iterator[None]:
+    """Run the block with this thread's op callbacks (the program's own `enable_check_numerics` too) set aside."""
+    context = private("eager.context", "context")()
+    kept = list(context.op_callbacks)
+    for callback in kept:
+        context.remove_op_callback(callback)
+    try:
+        yield
+    finally:
+        for callback in kept:
+            context.add_op_callback(callback)
+
+
+def check_numerics_module() -> Any:
+    """The module behind `tf.debugging.enable_check_numerics`."""
+    private("debug.lib.check_numerics_callback", "enable_check_numerics")
+    return sys.modules["tensorflow.python.debug.lib.check_numerics_callback"]
+
+
+def optimizer_classes() -> list[tuple[type, str]]:
+    """The optimizer classes of the loaded Keras packages, each with the name of the method that updates weights."""
+    found = [(keras_private("keras", "optimizers.base_optimizer", "BaseOptimizer"), "apply")]
+    if keras_loaded("tf_keras"):
+        found.append((keras_private("tf_keras", "optimizers.optimizer", "Optimizer"), "apply_gradients"))
+        found.append((keras_private("tf_keras", "optimizers.legacy.optimizer_v2", "OptimizerV2"), "apply_gradients"))
+    return [(owner, name) for owner, name in found if owner is not None]
+
+
+def loss_scaling_classes() -> list[tuple[type, str]]:
+    """The loss-scaling optimizers of the loaded Keras packages, as `optimizer_classes`."""
+    found = [(keras_private("keras", "optimizers.loss_scale_optimizer", "LossScaleOptimizer"), "apply")]
+    for name in ("LossScaleOptimizer", "LossScaleOptimizerV3") if keras_loaded("tf_keras") else ():
+        found.append((keras_private("tf_keras", "mixed_precision.loss_scale_optimizer", name), "apply_gradients"))
+    return [(owner, name) for owner, name in found if owner is not None]
+
+
+def built_classes() -> list[type]:
+    """The base classes of layers, losses, metrics and optimizers: objects whose construction line is worth keeping."""
+    found = [
+        keras_private("keras", "layers.layer", "Layer"),
+        keras_private("keras", "losses.loss", "Loss"),
+        keras_private("keras", "metrics.metric", "Metric"),
+        keras_private("keras", "optimizers.base_optimizer", "BaseOptimizer"),
+    ]
+    if keras_loaded("tf_keras"):
+        found.append(keras_private("tf_keras", "engine.base_layer", "Layer"))
+        found.append(keras_private("tf_keras", "losses", "Loss"))
+        found.append(keras_private("tf_keras", "optimizers.optimizer", "_BaseOptimizer"))
+        found.append(keras_private("tf_keras", "optimizers.legacy.optimizer_v2", "OptimizerV2"))
+    return [owner for owner in found if owner is not None]
+
+
+def loss_containers() -> list[tuple[type, str]]:
+    """Where the losses given to `compile` are kept, as `optimizer_classes`: tf_keras builds them without `Loss`."""
+    owner = keras_private("tf_keras", "engine.compile_utils", "LossesContainer") if keras_loaded("tf_keras") else None
+    return [(owner, "__init__")] if owner is not None else []
+
+
+def model_classes() -> list[type]:
+    """The `Model` classes of the loaded Keras packages."""
+    found = [keras_private("keras", "models.model", "Model")]
+    if keras_loaded("tf_keras"):
+        found.append(keras_private("tf_keras", "engine.training", "Model"))
+    return [owner for owner in found if owner is not None]
+
+
+def unwrapped(variable: Any) -> Any:
+    """The tf.Variable inside a Keras variable, or the variable itself."""
+    return variable.value if not hasattr(variable, "handle") and hasattr(variable, "value") else variable
+
+
+def is_symbolic_eagerly(tensor: object) -> bool:
+    """Whether a tensor has a value of its own (an eager tensor)."""
+    return isinstance(tensor, private("framework.ops", "EagerTensor"))
+
+
+
+
+@contextlib.contextmanager
+def random_state() -> Iterator[None]:
+    """Put the random state of eager code (`tf.random.set_seed`, Python's and numpy's generators) back after the block."""
+    import random
+
+    import numpy as np
+
+    context = private("eager.context", "context")()
+    generator = getattr(context, "_rng", None)
+    kept = generator.getstate() if generator is not None else None
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if generator is not None:
+            generator.setstate(kept)
+
+
+def replace_new(patches: Patches, owner: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put `make(original)` in the place of `owner.__new__`, which Python keeps as a static method."""
+    original = owner.__dict__["__new__"]
+    patches.saved.append((owner, "__new__", original))
+    owner.__new__ = staticmethod(make(original.__func__))

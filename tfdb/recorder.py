@@ -1,0 +1,211 @@
+"""One eager pass of a step -> a Log of its ops, or a Capture of one op of it with the user's frames.
+
+The pass runs the user's own function on real values, so its frames are the user's own lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from . import blame, internals, internals_gate, replaying
+from .origin import Event, Log
+from .replaying import Pass, Reached, kind_of
+from .report import Frame
+
+NEVER_BAD = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+
+
+class Found(BaseException):
+    """The op looked for has run.  Not an Exception: the program must not catch it."""
+
+
+@dataclass(eq=False)
+class Capture:
+    """What was seen of one op: its stack, the user's frames (outermost first), its values, and its attributes."""
+
+    op: str
+    site: blame.Site
+    frames: tuple[Frame, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Outcome:
+    """How a pass ended: its log, what was bad at the doors, the error an op raised, and the ops captured."""
+
+    recorder: Recorder
+    log: Log
+    run: Pass
+    error: BaseException | None = None
+    failed: Capture | None = None
+    captured: dict[int, Capture] = field(default_factory=dict)
+    outputs: Any = None
+
+
+class Recorder:
+    """The op callback of a pass; `wanted` are the indices of ops to capture, after the last of which the pass ends."""
+
+    def __init__(self, base: FrameType, arguments: Sequence[Any], wanted: Sequence[int] = ()) -> None:
+        self.log = Log()
+        self.base = base
+        self.wanted = set(wanted)
+        self.last = max(wanted, default=-1)
+        self.captured: dict[int, Capture] = {}
+        self.variables: dict[int, Any] = {}
+        self.forward: int | None = None
+        self.thread = threading.get_ident()
+        self.arguments: dict[int, Any] = {}
+        self.roots: dict[int, Any] = {}
+        for value in arguments:
+            if hasattr(value, "_id"):
+                self.log.data.add(value._id)
+                self.arguments[value._id] = value
+
+    def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
+        """Log one eager op."""
+        if graph is not None:
+            return
+        for value in inputs:
+            self.note_root(value)
+        kinds = tuple(kind_of(value) for value in outputs)
+        ids = tuple(getattr(value, "_id", id(value)) for value in inputs)
+        variable = self.variables.get(ids[0]) if op in NEVER_BAD and ids else None
+        event = Event(op, ids, tuple(value._id for value in outputs), kinds, self.forward, variable)
+        index = self.log.add(event)
+        if index in self.wanted:
+            self.captured[index] = self.capture(op, inputs, outputs, attrs, sys._getframe(1))
+            if index >= self.last:
+                raise Found
+
+    def note_root(self, value: Any) -> None:
+        """Keep the kind of a tensor that no op of this pass made."""
+        key = getattr(value, "_id", None)
+        if key is None or key in self.log.kinds:
+            return
+        kind = kind_of(value)
+        self.log.kinds[key] = kind
+        if kind:
+            self.roots[key] = value
+
+    def capture(self, op: str, inputs: Any, outputs: Any, attrs: Any, frame: FrameType) -> Capture:
+        """What is on the stack and in the tensors now."""
+        site = blame.site_of(frame, self.base)
+        frames = [f for f in blame.user_frames(frame) if f in set(between(frame, self.base))]
+        live = tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in frames)
+        names = attrs or ()
+        attributes = {names[i]: names[i + 1] for i in range(0, len(names) - 1, 2) if isinstance(names[i], str)}
+        return Capture(op, site, live, tuple(inputs), tuple(outputs), attributes)
+
+    def around_gradient(self, op: str, inputs: Sequence[Any], outputs: Sequence[Any], compute: Callable[[], Any]) -> Any:
+        """Ops run by an op's gradient function belong to that op."""
+        if threading.get_ident() != self.thread:
+            return compute()
+        outer = self.forward
+        ids = ([getattr(v, "_id", None) for v in values] for values in (inputs, outputs))
+        self.forward = self.log.forward_of(op, *ids)
+        try:
+            return compute()
+        finally:
+            self.forward = outer
+
+    def reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A variable's read methods: they tell whose handle it is."""
+
+        def read(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            handle = getattr(variable.handle, "_id", None)
+            if handle is not None:
+                self.variables[handle] = variable
+            return original(variable, *args, **kwargs)
+
+        return read
+
+
+def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
+    """The frames from `frame` outward up to, and without, `base`."""
+    for caller in blame.outward(frame):
+        if caller is base:
+            return
+        yield caller
+
+
+def run(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+    before: Sequence[tuple[Any, Any]], *, updating: bool = False, wanted: Sequence[int] = (),
+) -> Outcome:
+    """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
+
+    Nothing the program raises comes out of here.
+    """
+    import tensorflow as tf
+
+    base = sys._getframe(0)
+    recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted)
+    current = Pass(updating=updating)
+    outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
+    for variable, value in before:
+        current.keep(variable)
+        variable.assign(value)
+    replaying.local.current = current
+    try:
+        with passing(recorder):
+            outcome.outputs = function(*args, **kwargs)
+    except (Reached, Found):
+        pass
+    except Exception as error:  # the program's own, or an op's: a finding either way
+        outcome.error = error
+        outcome.failed = failure(error, base)
+    finally:
+        replaying.local.current = None
+        with internals_gate.without_op_callbacks():
+            current.restore()
+    return outcome
+
+
+def failure(error: BaseException, base: FrameType) -> Capture:
+    """Where an error was raised: its traceback's frames, inside of the pass."""
+    trace, frames = error.__traceback__, []
+    while trace is not None:
+        frames.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    user = [(f, n) for f, n in frames if blame.is_user_file(f.f_code.co_filename)]
+    lines = tuple(blame.UserLine(blame.line_of(f).file, n, f.f_code.co_name) for f, n in user)
+    live = tuple(Frame(line, f.f_globals, dict(f.f_locals)) for line, (f, _) in zip(lines, user, strict=True))
+    inner = frames[-1][0] if frames else None
+    site = blame.site_of(inner, base)
+    site = blame.Site(lines[-1] if lines else None, lines, site.detail, site.owners, site.called)
+    return Capture(failed_op(error), site, live, (), ())
+
+
+def failed_op(error: BaseException) -> str:
+    """The op type in TensorFlow's message (`{{function_node __wrapped__OP_device_...}}`), or the error's class."""
+    _, _, rest = str(error).partition("__wrapped__")
+    return rest.partition("_device_")[0].partition("}}")[0] or type(error).__name__
+
+
+@contextlib.contextmanager
+def passing(recorder: Recorder) -> Iterator[None]:
+    """The hooks of one pass: eager functions, op and gradient callbacks, variable reads, the random state put back."""
+    import tensorflow as tf
+
+    patches = internals.Patches()
+    eagerly = tf.config.functions_run_eagerly()
+    for name in ("_read_variable_op", "sparse_read", "gather_nd"):
+        patches.replace(internals_gate.variable_class(), name, recorder.reading)
+    tf.config.run_functions_eagerly(True)
+    with np.errstate(all="ignore"), internals_gate.random_state(), internals_gate.without_op_callbacks():
+        try:
+            with internals_gate.gradient_function(recorder.around_gradient), internals_gate.op_callback(recorder.on_op):
+                yield
+        finally:
+            tf.config.run_functions_eagerly(eagerly)
+            patches.remove()

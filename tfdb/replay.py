@@ -1,0 +1,297 @@
+"""A Trip -> the Origin of its bad values: the step again, eagerly, from the same state, then the report on it.
+
+The first pass logs every op; origin.py picks the one to blame; a second pass stops there and takes the values and the
+user's frames.  A clean first pass is reported as such, with what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import blame, causes, internals_gate, recorder, steps
+from .conditions import badness, worst
+from .gate import Trip
+from .origin import Finding, Log, find, sources
+from .recorder import Capture, Outcome
+from .replaying import kind_of
+from .report import Frame, NamedSummary, Report, UserLine
+from .tensors import describe_leaf
+
+
+@dataclass(eq=False)
+class Origin:
+    """Where a bad value was made: the report, and the user's live frames there, outermost first (may be empty)."""
+
+    report: Report
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(eq=False)
+class Replay:
+    """A step that can be run again: its function, real arguments, and state at its start."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    before: list[tuple[Any, Any]]
+    updating: bool
+
+    def again(self, wanted: Sequence[int] = ()) -> Outcome:
+        """One eager pass."""
+        return recorder.run(
+            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted
+        )
+
+
+def find_origin(trip: Trip) -> Origin:
+    """Run the tripped step again and say what made its bad values.  All state of the program is put back."""
+    step = trip.place.step
+    if step is None:
+        return without_replay(trip, "the step ran in eager code; it was not run again")
+    args, kwargs = steps.arguments(step, trip.values, trip.call)
+    before = [
+        (variable, trip.values[id(symbol)])
+        for variable, symbol in step.before.values()
+        if id(symbol) in trip.values
+    ]
+    again = Replay(step.function, args, kwargs, before, trip.place.kind == "update")
+    first = again.again()
+    if first.error is not None:
+        return of_error(trip, first)
+    finding = pick(first)
+    if finding is None:
+        return without_replay(trip, "the step ran clean when it was run again eagerly")
+    if finding.index is None or first.log.events[finding.index].variable is not None:
+        return of_value(trip, first, finding, again)
+    return of_op(trip, first, finding, again)
+
+
+def pick(outcome: Outcome) -> Finding | None:
+    """The origin of what the pass ended with: the loss if it is bad itself, else what the door saw, else the outputs."""
+    import tensorflow as tf
+
+    run = outcome.run
+    ends = [run.losses, run.targets, [v for v in tf.nest.flatten(outcome.outputs, expand_composites=True)]]
+    if run.where == "update":
+        ends = [run.targets]
+    for tensors in ends:
+        bad = [value._id for value in map(recorder.replaying.dense, tensors) if kind_of(value) and hasattr(value, "_id")]
+        for key in bad:
+            outcome.log.kinds.setdefault(key, "nan")
+        if finding := find(outcome.log, bad):
+            return finding
+    return None
+
+
+def of_op(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:
+    """The origin is an op: run once more and take its values, and the frames of it or of its forward op."""
+    log, index = first.log, finding.index
+    assert index is not None
+    event = log.events[index]
+    forward = event.forward
+    at = index if forward is None else forward
+    second = again.again([at, index])
+    made, here = second.captured.get(index), second.captured.get(at)
+    if made is None or here is None or made.op != event.op:
+        return without_replay(trip, f"made by {event.op}; a second run took another way, the step is not deterministic")
+    forward_op = log.events[forward].op if forward is not None else None
+    if finding.hidden is not None:
+        forward_op = event.op
+    reason = worst([kind_of(value) for value in made.outputs])
+    inputs = named(made, here, log.events[index].inputs, first)
+    cause, fix = causes.explain(facts_of(made, forward_op, inputs, log, finding, here))
+    line = charged(here.site, log, index, forward)
+    report = Report(
+        reason=reason or trip.reason, line=line, op=made.op, forward_op=forward_op,
+        phase=phase_of(trip, first, forward, finding), step=step_number(trip), cause=cause, fix=fix,
+        inputs=tuple(inputs), output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
+        stack=(*caller_lines(trip), *here.site.user), detail=here.site.detail if line != here.site.line else None,
+        notes=(*trip.notes, *pass_notes(log, index)), **affected(trip, first),
+    )
+    return Origin(report, (*caller_frames(trip), *here.frames))
+
+
+def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
+    """The names of the variables that bad values were on their way into, and how many were looked at."""
+    if trip.place.kind in ("gradient", "update", "scaled", "variable"):
+        return {"variables": trip.variables, "watched": len(trip.place.names)}
+    if first.run.where in ("gradient", "update"):
+        return {"variables": tuple(first.run.names), "watched": first.run.watched}
+    return {}
+
+
+def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> UserLine | None:
+    """The user line to blame; for a library op on variables alone, the line where the user last set one of them."""
+    drivers = tuple(owner for owner, _ in internals_gate.optimizer_classes()) + tuple(internals_gate.model_classes())
+    line = blame.responsible(site, drivers)
+    if line == site.line:
+        return line
+    reads, data = sources(log, log.events[index if forward is None else forward].inputs)
+    if not data:
+        for read in reads:
+            variable = log.events[read].variable
+            if not variable.trainable and (set_at := blame.assigned.get(variable)):
+                return set_at
+    return line
+
+
+def named(made: Capture, here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummary]:
+    """The op's inputs with the names they have in the user's innermost frame, or of the variable they were read from."""
+    names: dict[int, str] = {}
+    for frame in here.frames[-1:]:
+        for name, value in frame.locals.items():
+            if hasattr(value, "_id"):
+                names[value._id] = name
+    found = []
+    for value, key in zip(made.inputs, ids, strict=False):
+        name = names.get(getattr(value, "_id", -1), "")
+        producer = first.log.producer.get(key)
+        if not name and producer is not None and (variable := first.log.events[producer].variable) is not None:
+            name = variable_name(variable)
+        if name_of_dtype(value) not in ("resource", "variant"):
+            found.append(NamedSummary(name, describe_leaf(value)))
+    return found
+
+
+def name_of_dtype(value: Any) -> str:
+    """The dtype's name, or '' for what has none."""
+    return str(getattr(getattr(value, "dtype", None), "name", ""))
+
+
+def variable_name(variable: Any) -> str:
+    """The variable's name without TensorFlow's `:0`."""
+    return str(getattr(variable, "name", "variable")).removesuffix(":0")
+
+
+def facts_of(
+    made: Capture, forward_op: str | None, inputs: Sequence[NamedSummary], log: Log, finding: Finding, here: Capture
+) -> causes.Facts:
+    """What causes.py needs to know of the op."""
+    del log
+    arrays = tuple(np.asarray(v) for v in made.inputs if name_of_dtype(v) not in ("resource", "variant", "string"))
+    owner = here.site.owners[0][0] if here.site.owners else ""
+    output = np.asarray(made.outputs[0]) if made.outputs else np.zeros(())
+    return causes.Facts(
+        made.op, forward_op, tuple(item.name for item in inputs), arrays, output, owner,
+        hidden=finding.hidden is not None, meant=bool(finding.meant),
+    )
+
+
+def phase_of(trip: Trip, first: Outcome, forward: int | None, finding: Finding) -> str:
+    """When the value was made: forward, gradient or update."""
+    if first.run.where == "update" and first.run.updating:
+        return "update"
+    return "gradient" if forward is not None and finding.hidden is None else "forward"
+
+
+def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:
+    """The origin was there before the step: in a variable, in an argument, or in a constant the function holds."""
+    log = first.log
+    if finding.index is not None:
+        return of_variable(trip, log.events[finding.index].variable, affected(trip, first))
+    root = finding.root
+    assert root is not None
+    value = first.recorder.roots.get(root)
+    array = np.asarray(value)
+    second = again.again([log.consumers[root][0]]) if root in log.consumers else None
+    here = next(iter(second.captured.values()), None) if second is not None else None
+    is_data = root in log.data
+    callers = caller_lines(trip)
+    line = callers[-1] if is_data and callers else here.site.line if here is not None else None
+    name = argument_name(here, root, value)
+    summary = NamedSummary(name, describe_leaf(value))
+    report = Report(
+        reason=badness(array) or trip.reason, line=line, op="IteratorGetNext" if is_data else "Const", phase="data",
+        step=step_number(trip), cause=causes.data(array, name or ("the batch" if is_data else "a constant")),
+        fix="look for missing values where the data is made, and drop or fill them", inputs=(summary,),
+        stack=callers if is_data else (*callers, *(here.site.user if here else ())), notes=tuple(trip.notes),
+        **affected(trip, first),
+    )
+    return Origin(report, (*caller_frames(trip), *(here.frames if here else ())))
+
+
+def argument_name(here: Capture | None, root: int, value: Any) -> str:
+    """The name of a value in the frame that used it first."""
+    del root
+    for frame in reversed(here.frames if here else ()):
+        for name, local in frame.locals.items():
+            if local is value:
+                return name
+    return ""
+
+
+def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
+    """The origin is a value that a variable held already."""
+    name, array = variable_name(variable), np.asarray(variable)
+    line = blame.assigned.get(variable) or blame.built.get(variable)
+    callers = caller_lines(trip)
+    since = f"set at line {line.line} of {line.file}" if line else "not seen being set while watching"
+    report = Report(
+        reason=badness(array) or trip.reason, line=line or (callers[-1] if callers else None), op="ReadVariableOp",
+        phase="variable", step=step_number(trip), cause=f"{causes.data(array, name)}; {since}",
+        fix="look where this variable is loaded or assigned", inputs=(NamedSummary(name, describe_leaf(variable)),),
+        stack=callers, notes=tuple(trip.notes), **{**more, "variables": (name,)},
+    )
+    return Origin(report, caller_frames(trip))
+
+
+def of_error(trip: Trip, first: Outcome) -> Origin:
+    """The eager pass raised: that op refuses eagerly what another device or XLA let through."""
+    failed = first.failed
+    assert failed is not None
+    line = blame.responsible(failed.site, ())
+    message = str(first.error).strip().splitlines()
+    report = Report(
+        reason=trip.reason, line=line, op=failed.op, phase="forward", step=step_number(trip),
+        cause=f"run again eagerly, {failed.op} fails: {message[0] if message else type(first.error).__name__}",
+        stack=(*caller_lines(trip), *failed.site.user), notes=tuple(trip.notes), **affected(trip, first),
+    )
+    return Origin(report, (*caller_frames(trip), *failed.frames))
+
+
+def without_replay(trip: Trip, why: str) -> Origin:
+    """What is known without an origin: where the values were seen, and in which variables."""
+    callers = caller_lines(trip)
+    summaries = [NamedSummary(n, describe_leaf(a)) for n, a, b in
+                 zip(trip.place.names, trip.arrays, trip.bad, strict=True) if b]
+    phase = {"gradient": "gradient", "scaled": "gradient", "update": "update", "variable": "variable"}
+    report = Report(
+        reason=trip.reason, line=callers[-1] if callers else None, op=None, step=step_number(trip),
+        phase=phase.get(trip.place.kind, "forward"), cause=f"{trip.reason} in {', '.join(trip.variables[:5])}; {why}",
+        inputs=tuple(summaries[:5]), stack=callers, notes=(*trip.notes, why), **affected_only(trip),
+    )
+    return Origin(report, caller_frames(trip))
+
+
+def affected_only(trip: Trip) -> dict[str, Any]:
+    """As `affected`, without a pass."""
+    return {"variables": trip.variables, "watched": len(trip.place.names)} if trip.place.kind != "output" else {}
+
+
+def pass_notes(log: Log, index: int) -> tuple[str, ...]:
+    """How often the same op ran before, when it did."""
+    count = sum(event.op == log.events[index].op for event in log.events[:index])
+    return (f"{log.events[index].op} ran {count} times before in this step",) if count else ()
+
+
+def step_number(trip: Trip) -> int | None:
+    """The number of the step, from 1: how often the outermost function was called."""
+    return trip.call.number if trip.call is not None else None
+
+
+def caller_frames(trip: Trip) -> tuple[Frame, ...]:
+    """The user's eager frames around the graph call, outermost first."""
+    frame = trip.call.frame if trip.call is not None else trip.frame
+    return tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame))
+
+
+def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
+    """The lines of `caller_frames`."""
+    return tuple(frame.line for frame in caller_frames(trip))
+
+
+__all__ = ["Origin", "find_origin", "replace"]

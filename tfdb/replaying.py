@@ -1,0 +1,147 @@
+"""What the doors do while a step is run again: nothing is updated, and the first bad value at a door ends the pass.
+
+The weights already are as the tripped gate saw them, so updates of them are left out; small state was put back to the
+step's start, is written as usual, and is put back again afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import internals_gate, steps
+from .conditions import badness
+
+local = threading.local()
+
+
+class Reached(BaseException):
+    """The pass has come to a bad value at a door.  Not an Exception: the program must not catch it."""
+
+
+@dataclass(eq=False)
+class Pass:
+    """One eager pass: the bad values met at doors, and every variable's value before this pass wrote to it.
+
+    `targets` are tensors of the last door, `losses` those that gradients were taken of.  `updating` says that the gate
+    that tripped was the update's, so optimizers compute theirs.
+    """
+
+    updating: bool = False
+    targets: list[Any] = field(default_factory=list)
+    losses: list[Any] = field(default_factory=list)
+    where: str = ""
+    names: list[str] = field(default_factory=list)
+    watched: int = 0
+    kept: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    collecting: list[tuple[Any, Any]] | None = None
+    weights: set[int] = field(default_factory=set)
+    scaled: bool = False
+
+    def keep(self, variable: Any) -> None:
+        """Remember the variable's value, once."""
+        if id(variable) not in self.kept:
+            self.kept[id(variable)] = (variable, variable.read_value())
+
+    def restore(self) -> None:
+        """Put every written variable back."""
+        for variable, value in self.kept.values():
+            variable.assign(value)
+        self.kept.clear()
+
+    def look(self, values: Sequence[Any], names: Sequence[str], where: str) -> bool:
+        """Whether any value is bad; then they become the targets."""
+        kinds = [kind_of(value) for value in values]
+        if not any(kinds):
+            return False
+        self.targets = [dense(value) for value, kind in zip(values, kinds, strict=True) if kind]
+        self.names = [name for name, kind in zip(names, kinds, strict=True) if kind]
+        self.watched, self.where = len(values), where
+        return True
+
+
+def active() -> bool:
+    """Whether this thread is running a step again."""
+    return getattr(local, "current", None) is not None
+
+
+def dense(value: Any) -> Any:
+    """The tensor itself, or the values of IndexedSlices."""
+    return value.values if type(value).__name__ == "IndexedSlices" else value
+
+
+def kind_of(value: Any) -> str:
+    """The `badness` of a tensor or array; '' for what has no float values."""
+    value = dense(value)
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or not (getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False)):
+        return badness(value) if isinstance(value, np.ndarray) else ""
+    try:
+        return badness(np.asarray(value))
+    except (TypeError, ValueError, NotImplementedError):
+        return ""
+
+
+def apply(
+    optimizer: Any, method: str, scaled: bool, original: Callable[..., Any], grads: Any, args: Any, kwargs: Any
+) -> Any:
+    """An optimizer's door: ends the pass when a gradient or, where asked for, an update is bad; else changes nothing."""
+    from .doors import name_of, targets
+
+    run: Pass = local.current
+    if run.collecting is not None:
+        return original(optimizer, grads, *args, **kwargs)
+    pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
+    gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
+    variables = targets(optimizer, pairs, args, kwargs, len(gradients))
+    names = [name_of(variable) for variable in variables]
+    run.scaled = run.scaled or scaled
+    if run.look(gradients, names, "gradient"):
+        raise Reached
+    if run.updating:
+        compute_update(run, original, optimizer, pairs if pairs is not None else gradients, variables, args, kwargs)
+    return getattr(optimizer, "iterations", None)
+
+
+def compute_update(run: Pass, original: Any, optimizer: Any, grads: Any, variables: Any, args: Any, kwargs: Any) -> None:
+    """Run the optimizer with its writes to weights collected; ends the pass when one is bad."""
+    from .doors import name_of
+
+    run.collecting = []
+    run.weights = {id(internals_gate.unwrapped(v)) for v in variables if v is not None}
+    try:
+        original(optimizer, grads, *args, **kwargs)
+        collected = run.collecting
+    finally:
+        run.collecting = None
+    if run.look([value for _, value in collected], [name_of(v) for v, _ in collected], "update"):
+        raise Reached
+
+
+def assign(original: Callable[..., Any], method: str, variable: Any, value: Any, args: Any, kwargs: Any) -> Any:
+    """A write: of weights left out after a look, of small state done and put back later."""
+    from .doors import name_of
+
+    run: Pass = local.current
+    if run.collecting is not None and id(variable) in run.weights:
+        run.collecting.append((variable, value))
+        return variable
+    if run.collecting is None and (variable.trainable or not steps.is_small(variable)):
+        if run.look([value], [name_of(variable)], "update"):
+            raise Reached
+        return variable
+    run.keep(variable)
+    return original(variable, value, *args, **kwargs)
+
+
+def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:
+    """The tape's door: keeps what gradients are taken of, when it is bad itself."""
+    import tensorflow as tf
+
+    run: Pass = local.current
+    run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
+    return original(tape, target, sources, *args, **kwargs)

@@ -1,0 +1,208 @@
+"""Tracing a tf.function -> a Step: what it takes to run that function again, eagerly, from where one run of it began.
+
+A step knows its function, its symbolic arguments, and the small non-trainable state (seeds, averages, counters,
+metrics) as it was when the step began: those values are read just before the first write to each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from . import internals, internals_gate
+
+SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
+MARK = "_tfdb_step"
+
+
+@dataclass(eq=False)
+class Step:
+    """One traced function.
+
+    `draws_data` says that an argument is a dataset or an iterator: then the step begins in a function called from
+    here, which gets the batch as an argument, if there is one.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    graph: Any
+    before: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    pending: list[tuple[Any, Any, str]] = field(default_factory=list)
+    inner: bool = False
+    gates: int = 0
+    drawn: list[Any] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def draws_data(self) -> bool:
+        """Whether an argument is a dataset or an iterator."""
+        return any(internals_gate.is_iterator(leaf) for leaf in leaves((self.args, self.kwargs)))
+
+    def tensors(self) -> list[Any]:
+        """The symbolic tensors that a gate must carry to run this step again."""
+        import tensorflow as tf
+
+        arguments = [t for t in flatten((self.args, self.kwargs)) if portable(t)]
+        drawn = [t for t in tf.nest.flatten(self.drawn, expand_composites=True) if portable(t)]
+        return arguments + [value for _, value in self.before.values()] + drawn
+
+
+@dataclass(eq=False)
+class Call:
+    """A graph function that Python is running now: its real arguments and the frame that called it."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    thread: int
+    frame: FrameType
+    number: int
+
+
+class Calls:
+    """The outermost tf.function calls of every thread, and how often each function was called."""
+
+    def __init__(self) -> None:
+        self.active: list[Call] = []
+        self.numbers: dict[int, int] = {}
+        self.depth = threading.local()
+
+    def enter(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """Note a call made eagerly; None when it is not an outermost one."""
+        if getattr(self.depth, "inside", False):
+            return None
+        self.depth.inside = True
+        number = self.numbers[id(function)] = self.numbers.get(id(function), 0) + 1
+        call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number)
+        self.active.append(call)
+        return call
+
+    def leave(self, call: Call | None) -> None:
+        """The end of what `enter` returned."""
+        if call is not None:
+            self.depth.inside = False
+            self.active.remove(call)
+
+    def current(self) -> Call | None:
+        """The call that a hook on a TensorFlow thread runs for: the latest one still running."""
+        return self.active[-1] if self.active else None
+
+
+def flatten(structure: Any) -> list[Any]:
+    """The tensors and other leaves of a structure, composite tensors taken apart."""
+    import tensorflow as tf
+
+    return tf.nest.flatten(structure, expand_composites=True)
+
+
+def leaves(structure: Any) -> list[Any]:
+    """The leaves of a structure, composite tensors whole."""
+    import tensorflow as tf
+
+    return tf.nest.flatten(structure)
+
+
+def portable(value: Any) -> bool:
+    """Whether a value is a symbolic tensor that a hook can take."""
+    import tensorflow as tf
+
+    return internals.is_symbolic(value) and value.dtype not in (tf.resource, tf.variant)
+
+
+def chain(graph: Any) -> Iterator[Step]:
+    """The steps being traced around `graph`, innermost first."""
+    while graph is not None:
+        step = getattr(graph, MARK, None)
+        if step is not None:
+            yield step
+        graph = getattr(graph, "outer_graph", None)
+
+
+def current() -> Step | None:
+    """The step that the ops added on this thread now belong to: the outermost one that gets its data as arguments."""
+    graph = internals.current_graph()
+    steps = list(chain(graph)) if graph is not None else []
+    if not steps:
+        return None
+    return next((step for step in reversed(steps) if not step.draws_data), steps[-1])
+
+
+def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> Callable[..., Any]:
+    """`func_graph_from_py_func`, marking the graph of every tf.function with its Step.
+
+    `finish(step, outputs)` runs at the end of the function's body, in its graph, and returns its outputs.
+    """
+
+    def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
+        if more.get("create_placeholders", True) or internals_gate.in_dataset_function():
+            return original(name, python_func, args, kwargs, *rest, **more)
+
+        def body(*values: Any, **keywords: Any) -> Any:
+            graph = internals.current_graph()
+            step = Step(internals_gate.original_function(python_func), values, keywords, graph)
+            for outer in itertools.islice(chain(graph), 1):
+                outer.inner = outer.draws_data
+            setattr(graph, MARK, step)
+            return finish(step, python_func(*values, **keywords))
+
+        decorated = internals.private("util.tf_decorator", "make_decorator")(python_func, body)
+        return original(name, decorated, args, kwargs, *rest, **more)
+
+    return func_graph_from_py_func
+
+
+def arguments(step: Step, values: Mapping[int, Any], call: Call | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The step's arguments with real values: carried ones by the id of their symbol, others as the call passed them.
+
+    An argument that has no value at hand (a resource of a nested call) is passed as it was at tracing.
+    """
+    import tensorflow as tf
+
+    real = leaves((call.args, call.kwargs)) if call is not None else []
+    symbols = leaves((step.args, step.kwargs))
+    filled = []
+    for index, leaf in enumerate(symbols):
+        if internals.is_symbolic(leaf):
+            filled.append(values.get(id(leaf), leaf))
+        elif not internals_gate.is_iterator(leaf) and internals.is_composite(leaf) and not hasattr(leaf, "handle"):
+            parts = [values.get(id(part), part) for part in flatten(leaf)]
+            filled.append(tf.nest.pack_sequence_as(leaf, parts, expand_composites=True))
+        elif hasattr(leaf, "handle") or internals_gate.is_iterator(leaf):
+            filled.append(real[index] if len(real) == len(symbols) else leaf)
+        else:
+            filled.append(leaf)
+    args, kwargs = tf.nest.pack_sequence_as((step.args, step.kwargs), filled)
+    return args, kwargs
+
+
+def remember(step: Step, variable: Any) -> None:
+    """Read the variable's value for the step's start, unless that was done or it is a large or trainable one.
+
+    Must be called before the write is added to the graph: the order of ops on one resource is that of their creation.
+    """
+    if id(variable) in step.before or not is_small(variable) or getattr(variable, "trainable", False):
+        return
+    with step.graph.as_default():
+        step.before[id(variable)] = (variable, variable.read_value())
+
+
+def is_small(variable: Any) -> bool:
+    """Whether the variable's shape is known and has at most `SMALL` elements."""
+    count = variable.shape.num_elements() if variable.shape.rank is not None else None
+    return count is not None and count <= SMALL
+
+
+def split(step: Step, tensors: Sequence[Any], values: Sequence[Any]) -> dict[int, Any]:
+    """A hook's values by the id of the symbolic tensor each is the value of."""
+    del step
+    return {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}

@@ -1,0 +1,89 @@
+"""The command line's and the API's watches -> doors installed as soon as TensorFlow and Keras are there.
+
+`start` may come before or after the program imports them.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from . import conditions, doors, internals, replay
+from .conditions import Watch
+from .gate import Trip
+from .replay import Origin
+
+PACKAGES = ("tensorflow", "keras", "tf_keras")
+
+
+class ImportWatcher(importlib.abc.MetaPathFinder):
+    """Calls back when one of `PACKAGES` has been imported whole."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.looking = False
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        """The package's own spec, with a loader that calls back at its end; None for every other module."""
+        del path, target
+        if name not in PACKAGES or self.looking:
+            return None
+        self.looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking = False
+        if spec is None or spec.loader is None:
+            return None
+        load, callback = spec.loader.exec_module, self.callback
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            callback()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+class Watching:
+    """The watches of this process: parsed conditions, and what is called with each trip and its origin."""
+
+    def __init__(self, on_stop: Callable[[Trip, Origin], None]) -> None:
+        self.on_stop = on_stop
+        self.watches: list[Watch] = []
+        self.importing: ImportWatcher | None = None
+
+    def start(self, texts: Sequence[str]) -> None:
+        """Add watches; arms the doors now, or when TensorFlow is imported.
+
+        Raises:
+            conditions.WatchError: a text that cannot be understood.
+        """
+        self.watches += [conditions.parse(text) for text in texts]
+        if self.importing is None:
+            self.importing = ImportWatcher(self.arm)
+            sys.meta_path.insert(0, self.importing)
+        self.arm()
+
+    def arm(self) -> None:
+        """Install what can be installed by now."""
+        if internals.loaded() and self.watches:
+            doors.install(self.watches, self.tripped)
+
+    def stop(self) -> None:
+        """Watch nothing from now on.  Idempotent."""
+        self.watches.clear()
+        if self.importing is not None:
+            sys.meta_path.remove(self.importing)
+            self.importing = None
+        if internals.loaded():
+            doors.uninstall()
+
+    def tripped(self, trip: Trip) -> None:
+        """Find the origin, and say so."""
+        self.on_stop(trip, replay.find_origin(trip))
