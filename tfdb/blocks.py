@@ -26,6 +26,8 @@ SAFE_PEAK = {np.dtype(np.float32): (1e-12, 1e15), np.dtype(np.float64): (1e-130,
 SAFE_SPREAD = 0.05
 NONE = (-1, -1, -1)
 
+Block = tuple[int, np.ndarray]
+
 
 @dataclass(frozen=True, slots=True)
 class Moments:
@@ -49,25 +51,20 @@ def measure(array: np.ndarray, workers: int | None = None) -> Moments:
     """The moments of a non-empty array of numbers (bool, integer, float, complex, or an ml_dtypes type).
 
     Bool counts as 0 and 1; complex by magnitude, nan when either part is nan, +inf when one is infinite. Memory: a few
-    blocks per thread, whatever the array's size and layout. Raises TypeError for dtypes that are not numbers.
+    blocks per thread, whatever the array's size and layout. `workers` is the number of threads, by default 1 for small
+    arrays, else one per processor, at most `MAX_WORKERS`. Raises TypeError for dtypes that are not numbers.
     """
     if not is_numeric(array.dtype):
         raise TypeError(f"no statistics of {array.dtype}: not a numeric type")
-    length = BLOCK_BYTES // max(array.dtype.itemsize, 4)
-    if not array.flags.c_contiguous:
-        return merge(_measure_run(_strided_blocks(array, length), length))
-    flat = array.reshape(-1)
-    workers = _default_workers(array.nbytes) if workers is None else workers
-    blocks = math.ceil(flat.size / length)
-    bounds = [min(round(blocks * i / workers) * length, flat.size) for i in range(workers + 1)]
-    runs = [_flat_blocks(flat, bounds[i], bounds[i + 1], length) for i in range(workers)]
-    if workers == 1:
-        return merge(_measure_run(runs[0], length))
-    try:
-        with ThreadPoolExecutor(workers, thread_name_prefix="tfdb-summary") as pool:
-            return merge([part for parts in pool.map(lambda run: _measure_run(run, length), runs) for part in parts])
-    except RuntimeError:  # no new threads while the interpreter shuts down
-        return measure(array, workers=1)
+    length = BLOCK_BYTES // max(array.dtype.itemsize, working_dtype(array.dtype).itemsize)
+    if array.flags.c_contiguous:
+        return _measure_flat(array.reshape(-1), length, _default_workers(array.nbytes) if workers is None else workers)
+    in_memory_order = array.transpose(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+    if in_memory_order.flags.c_contiguous:
+        moments = measure(in_memory_order, workers)
+        if moments.counts == (0, 0, 0):  # else the first positions are those of another order
+            return moments
+    return merge(_measure_run(_strided_blocks(array, length), length))
 
 
 def is_numeric(dtype: np.dtype) -> bool:
@@ -107,6 +104,13 @@ def as_plain(block: np.ndarray) -> np.ndarray:
     return block if dtype.isnative else block.astype(dtype.newbyteorder("="))
 
 
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """The type in which elements are summed: float32 where it holds them all exactly, else float64."""
+    parts = 2 if dtype.kind == "c" else 1
+    wide = dtype.itemsize > 4 * parts or (dtype.kind in "iu" and dtype.itemsize > 2)
+    return np.dtype(np.float64 if wide else np.float32)
+
+
 def _default_workers(nbytes: int) -> int:
     if nbytes < THREADED_BYTES:
         return 1
@@ -114,12 +118,23 @@ def _default_workers(nbytes: int) -> int:
     return min(MAX_WORKERS, processors)
 
 
-def _flat_blocks(flat: np.ndarray, low: int, high: int, length: int) -> Iterator[tuple[int, np.ndarray]]:
-    for start in range(low, high, length):
-        yield start, flat[start : min(start + length, high)]
+def _measure_flat(flat: np.ndarray, length: int, workers: int) -> Moments:
+    starts = iter(range(0, flat.size, length))  # shared by the threads: each takes the next block when it is free
+
+    def run() -> list[Moments]:
+        return _measure_run(((start, flat[start : start + length]) for start in starts), min(length, flat.size))
+
+    if workers == 1:
+        return merge(run())
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="tfdb-summary") as pool:
+            runs = [pool.submit(run) for _ in range(workers)]
+            return merge([part for parts in runs for part in parts.result()])
+    except RuntimeError:  # no new threads while the interpreter shuts down
+        return _measure_flat(flat, length, workers=1)
 
 
-def _strided_blocks(array: np.ndarray, length: int) -> Iterator[tuple[int, np.ndarray]]:
+def _strided_blocks(array: np.ndarray, length: int) -> Iterator[Block]:
     """Blocks of a non-contiguous array in row-major order. Each is valid only until the next one is asked for."""
     start = 0
     flags = ["external_loop", "buffered"]
@@ -129,90 +144,112 @@ def _strided_blocks(array: np.ndarray, length: int) -> Iterator[tuple[int, np.nd
 
 
 class _Scratch:
-    """Buffers that one thread reuses for all its blocks."""
+    """Buffers that one thread reuses for all its blocks: fresh memory costs more than the arithmetic done in it."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, dtype: np.dtype, length: int) -> None:
         self.mask = np.empty(length, np.bool_)
-        self._length = length
-        self._ones: np.ndarray | None = None
+        self.ones = np.ones(length, dtype)
+        self._converted = np.empty(length, dtype)
+        self._centred = np.empty(length, dtype)
 
-    def ones(self, dtype: np.dtype, size: int) -> np.ndarray:
-        if self._ones is None:
-            self._ones = np.ones(self._length, dtype)
-        return self._ones[:size]
+    def floats(self, block: np.ndarray) -> np.ndarray:
+        """The block, or a copy in the working type where it is of another."""
+        if block.dtype == self.ones.dtype:
+            return block
+        values = self._converted[: block.size]
+        if block.dtype.kind == "c":
+            return np.abs(block, out=values)
+        np.copyto(values, block, casting="unsafe")
+        return values
+
+    def centred(self, values: np.ndarray, center: float) -> np.ndarray:
+        return np.subtract(values, values.dtype.type(center), out=self._centred[: values.size])
 
 
-def _measure_run(blocks: Iterator[tuple[int, np.ndarray]], length: int) -> list[Moments]:
+def _measure_run(blocks: Iterator[Block], length: int) -> list[Moments]:
     scratch: _Scratch | None = None
     parts = []
     with np.errstate(all="ignore"):  # per thread: does not reach here from the caller's
         for start, block in blocks:
-            scratch = scratch or _Scratch(min(length, block.size))
-            plain = as_plain(block)
-            if plain.dtype.kind == "c":
-                plain = _magnitude(plain)
-            parts.append(_integers(plain) if plain.dtype.kind in "iu" else _floats(plain, start, scratch))
+            scratch = scratch or _Scratch(working_dtype(block.dtype), length)
+            integer = block.dtype.kind in "biu" or (block.dtype.kind == "V" and "int" in block.dtype.name)
+            parts.append(_integers(block, scratch) if integer else _floats(block, start, scratch))
     return parts
 
 
-def _integers(block: np.ndarray) -> Moments:
+def _integers(block: np.ndarray, scratch: _Scratch) -> Moments:
+    block = as_plain(block)
     low, high = np.minimum.reduce(block).item(), np.maximum.reduce(block).item()
-    return Moments(block.size, low, high, *_careful(block, low, high), block.size - int(np.count_nonzero(block)))
+    zeros = block.size - int(np.count_nonzero(block)) if low <= 0 <= high else 0
+    if low == high:
+        return Moments(block.size, low, high, float(low), 0.0, zeros)
+    values = scratch.floats(block)
+    mean = float(np.dot(values, scratch.ones[: values.size])) / values.size
+    return Moments(block.size, low, high, *_centred_moments(values, mean, scratch), zeros)
 
 
 def _floats(block: np.ndarray, start: int, scratch: _Scratch) -> Moments:
-    """One block of float32 or float64: four light passes over cached values when nothing is unusual about it."""
-    size = block.size
-    squares = float(np.dot(block, block))
-    mean = float(np.dot(block, scratch.ones(block.dtype, size))) / size
-    low, high = np.minimum.reduce(block).item(), np.maximum.reduce(block).item()
+    """One block of floats or magnitudes: light passes over cached values as long as nothing is unusual about it."""
+    values, size = scratch.floats(block), block.size
+    squares = float(np.dot(values, values))
+    mean = float(np.dot(values, scratch.ones[:size])) / size
+    low, high = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
     if not (math.isfinite(low) and math.isfinite(high)):
         return _floats_with_gaps(block, start)
     zeros = 0
     if low <= 0 <= high:
         mask = scratch.mask[:size]
-        np.equal(block, block.dtype.type(0), out=mask)
+        np.equal(values, values.dtype.type(0), out=mask)
         zeros = int(np.count_nonzero(mask))
-    smallest, largest = SAFE_PEAK[block.dtype]
+    smallest, largest = SAFE_PEAK[values.dtype]
+    if low == high or not smallest < max(-low, high) < largest:
+        return Moments(size, low, high, *_scaled_moments(values, low, high), zeros)
     variance = squares / size - mean * mean
-    if smallest < max(-low, high) < largest and variance > SAFE_SPREAD * mean * mean:
+    if variance > SAFE_SPREAD * mean * mean:
         return Moments(size, low, high, mean, math.sqrt(variance), zeros)
-    return Moments(size, low, high, *_careful(block, low, high), zeros)
+    return Moments(size, low, high, *_centred_moments(values, mean, scratch), zeros)
 
 
 def _floats_with_gaps(block: np.ndarray, start: int) -> Moments:
     """A block that holds nan or infinities: counts and places them, and measures the rest."""
-    isfinite = np.isfinite(block)
-    finite = block[isfinite]
-    masks = (np.isnan(block), block == np.inf, block == -np.inf)
+    values = _magnitude(block) if block.dtype.kind == "c" else as_plain(block)
+    isfinite = np.isfinite(values)
+    finite = values[isfinite]
+    masks = (np.isnan(values), values == np.inf, values == -np.inf)
     counts = tuple(int(np.count_nonzero(mask)) for mask in masks)
     firsts = tuple(start + int(mask.argmax()) if count else -1 for mask, count in zip(masks, counts, strict=True))
     if not finite.size:
         return Moments(0, math.nan, math.nan, math.nan, math.nan, 0, counts, firsts)  # type: ignore[arg-type]
     low, high = finite.min().item(), finite.max().item()
     zeros = finite.size - int(np.count_nonzero(finite))
-    return Moments(finite.size, low, high, *_careful(finite, low, high), zeros, counts, firsts)  # type: ignore[arg-type]
+    moments = _scaled_moments(finite, low, high)
+    return Moments(finite.size, low, high, *moments, zeros, counts, firsts)  # type: ignore[arg-type]
 
 
-def _careful(block: np.ndarray, low: int | float, high: int | float) -> tuple[float, float]:
-    """Mean and deviation of finite values in float64, centred, scaled when their squares would overflow or vanish."""
+def _centred_moments(values: np.ndarray, center: float, scratch: _Scratch) -> tuple[float, float]:
+    """Mean and deviation from the differences to a value near the mean, where squares would cancel each other."""
+    center = float(values.dtype.type(center))
+    centred = scratch.centred(values, center)
+    offset = float(np.dot(centred, scratch.ones[: values.size])) / values.size
+    variance = float(np.dot(centred, centred)) / values.size - offset * offset
+    return center + offset, math.sqrt(max(variance, 0.0))
+
+
+def _scaled_moments(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+    """Mean and deviation of finite values of any magnitude, in float64 and scaled by the largest."""
     if low == high:
-        return float(low), 0.0
-    values = block.astype(np.float64)
-    peak = max(abs(float(low)), abs(float(high)))
-    scale = 1.0 if 1e-100 < peak < 1e100 else peak
-    if scale != 1.0:
-        values /= scale
-    mean = float(np.add.reduce(values)) / values.size
-    values -= mean
-    return mean * scale, math.sqrt(float(np.dot(values, values)) / values.size) * scale
+        return low, 0.0
+    scale = max(-low, high)
+    scaled = values.astype(np.float64) / scale
+    mean = float(np.add.reduce(scaled)) / scaled.size
+    scaled -= mean
+    return mean * scale, math.sqrt(float(np.dot(scaled, scaled)) / scaled.size) * scale
 
 
 def _magnitude(block: np.ndarray) -> np.ndarray:
     """|z| in float64: nan when either part is, inf only when a part is infinite."""
-    isnan, isinf = np.isnan(block), np.isinf(block)
     magnitude = np.abs(block.astype(np.complex128))
     np.minimum(magnitude, np.finfo(np.float64).max, out=magnitude)
-    magnitude[isinf] = np.inf
-    magnitude[isnan] = np.nan
+    magnitude[np.isinf(block)] = np.inf
+    magnitude[np.isnan(block)] = np.nan
     return magnitude

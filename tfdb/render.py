@@ -12,6 +12,7 @@ import shutil
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 
@@ -81,8 +82,9 @@ def number(value: Scalar) -> str:
     if isinstance(value, complex):
         sign = "-" if math.copysign(1, value.imag) < 0 and value.imag != 0 else "+"
         return f"{number(value.real)}{sign}{number(abs(value.imag))}j"
-    if isinstance(value, int | np.integer) and len(str(abs(int(value)))) <= SHORT_INTEGER:
-        return str(int(value))
+    if isinstance(value, int | np.integer):
+        whole = int(value)
+        return str(whole) if abs(whole) < 10**SHORT_INTEGER else _scientific(Decimal(whole))
     value = float(value)
     if not math.isfinite(value):
         return str(value)
@@ -92,6 +94,10 @@ def number(value: Scalar) -> str:
         digits = max(0, 2 - math.floor(math.log10(abs(value))))
         text = f"{value:.{digits}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
+    return _scientific(value)
+
+
+def _scientific(value: float | Decimal) -> str:
     mantissa, exponent = f"{value:.2e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 

@@ -121,7 +121,7 @@ def _row_name(path: tuple[Child, ...], value: Any) -> str:
             name = variable_name(value)
         except Exception:  # a name is a convenience; the path always does
             name = ""
-    return name or "".join(child.step for child in path)
+    return name or "".join(child.step for child in path).strip()
 
 
 def _summary_of(leaf: _Leaf) -> TensorSummary:
@@ -145,6 +145,8 @@ def _leaf(value: Any) -> _Leaf:
     if isinstance(value, np.ndarray | np.generic):
         masked = ("mask ignored",) if isinstance(value, np.ma.MaskedArray) else ()
         return _Leaf("array", "", value.shape, elements=np.asarray(value), notes=masked)
+    if isinstance(value, int) and value.bit_length() > 63:
+        return _Leaf("number", type(value).__name__, None, reason=short_text(value))
     if isinstance(value, PLAIN):
         return _Leaf("number", type(value).__name__, None, elements=np.asarray(_unsubclassed(value)))
     if isinstance(value, list | tuple):
@@ -178,8 +180,7 @@ def _tensorflow_leaf(tf: Any, value: Any) -> _Leaf | None:
     if isinstance(value, tf.IndexedSlices):
         return _slices_leaf(tf, value)
     if isinstance(value, tf.TensorArray):
-        reason = "no value: symbolic" if tf.is_symbolic_tensor(value.flow) else _array_length(tf, value)
-        return _Leaf("tensor array", value.dtype.name, _shape(value.element_shape), reason=reason)
+        return _tensor_array_leaf(tf, value)
     if isinstance(value, tf.TypeSpec):
         dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
         name = getattr(dtype, "name", type(value).__name__)
@@ -217,8 +218,10 @@ def _variable_leaf(tf: Any, value: Any) -> _Leaf:
 
 def _keras_leaf(keras: Any, value: Any) -> _Leaf | None:
     if isinstance(value, keras.Variable):
-        inner = _leaf(value.value)
-        return replace(inner, kind="keras variable")
+        if "tensorflow" not in sys.modules:
+            return replace(_leaf(value.value), kind="keras variable")
+        with sys.modules["tensorflow"].init_scope():  # in a mixed-precision layer its value is a cast, a new tensor
+            return replace(_leaf(value.value), kind="keras variable")
     return None
 
 
@@ -284,9 +287,20 @@ def _shape(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(None if size is None else int(size) for size in shape)
 
 
-def _array_length(tf: Any, array: Any) -> str:
-    with tf.init_scope():  # its size is a new tensor
-        return f"TensorArray of {int(array.size())}"
+def _tensor_array_leaf(tf: Any, value: Any) -> _Leaf:
+    """Only an array that is a tensor list (a graph's, at run time) can be read without clearing its elements."""
+    leaf = _Leaf("tensor array", value.dtype.name, _shape(value.element_shape))
+    if tf.is_symbolic_tensor(value.flow):
+        return replace(leaf, reason="no value: symbolic")
+    with tf.init_scope():
+        leaf = replace(leaf, reason=f"TensorArray of {int(value.size())}, not read")
+        if value.flow.dtype == tf.variant:
+            shape = tf.raw_ops.TensorListElementShape(input_handle=value.flow, shape_type=tf.int32)
+            elements = tf.raw_ops.TensorListStack(
+                input_handle=value.flow, element_shape=shape, element_dtype=value.dtype
+            )
+            return replace(leaf, shape=_shape(elements.shape), elements=elements, reason="", notes=("TensorArray",))
+    return leaf
 
 
 def _unsubclassed(value: Any) -> Any:
