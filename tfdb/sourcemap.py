@@ -5,10 +5,11 @@ puts them together again: the user's file, line and function, and the frames tha
 """
 
 import functools
+import operator
 import os
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -89,18 +90,27 @@ class Activation:
         return name in self.code.co_varnames or name in self.code.co_cellvars or name in self.code.co_freevars
 
 
-def activations(frame: FrameType | None) -> Iterator[Activation]:
-    """The activations from `frame` outwards, innermost first; library ones are included and marked hidden."""
-    lines = internals.generated_lines() if internals.loaded() else {}
+def activations(
+    frame: FrameType | None,
+    lines: Mapping[tuple[str, int], tuple[str, int, str]] | None = None,
+    line_of: Callable[[FrameType], int] = operator.attrgetter("f_lineno"),
+) -> Iterator[Activation]:
+    """The activations from `frame` outwards, innermost first; library ones are included and marked hidden.
+
+    `lines` maps generated lines to the user's; by default, it is the map of what is being traced now.  `line_of` tells
+    where a frame stands: of a frame that an exception left, only the traceback knows.
+    """
+    if lines is None:
+        lines = internals.generated_lines() if internals.loaded() else {}
     inner: list[FrameType] = []
     origin: tuple[str, int, str] | None = None
     while frame is not None:
         filename = frame.f_code.co_filename
         if GENERATED_FILE not in filename:
             if not (inner and is_hidden(filename)):
-                yield Activation(filename, frame.f_lineno, frame.f_code.co_name, frame.f_code, (frame,))
+                yield Activation(filename, line_of(frame), frame.f_code.co_name, frame.f_code, (frame,))
         else:
-            here = lines.get((filename, frame.f_lineno))
+            here = lines.get((filename, line_of(frame)))
             origin = origin or here
             if is_scaffolding(frame, (here or origin or ("", 0, ""))[2]):
                 inner.append(frame)
