@@ -186,7 +186,7 @@ def model_classes() -> list[type]:
 
 def unwrapped(variable: Any) -> Any:
     """The tf.Variable inside a Keras variable, or the variable itself."""
-    return variable.value if not hasattr(variable, "handle") and hasattr(variable, "value") else variable
+    return variable if isinstance(variable, variable_class()) else getattr(variable, "value", variable)
 
 
 def is_symbolic_eagerly(tensor: object) -> bool:
@@ -221,3 +221,18 @@ def replace_new(patches: Patches, owner: Any, make: Callable[[Callable[..., Any]
     original = owner.__dict__["__new__"]
     patches.saved.append((owner, "__new__", original))
     owner.__new__ = staticmethod(make(original.__func__))
+
+
+def replace_variable_method(patches: Patches, name: str, make: Callable[[Any], Any]) -> None:
+    """Put `make(original)` in the place of a method of all resource variables.
+
+    ResourceVariable holds wrapped copies of its base's methods; subclasses that override one call the base's.
+    """
+    base = variable_class()
+    original = base.__dict__[name]
+    waiting = [base]
+    for owner in waiting:
+        own = owner.__dict__.get(name)
+        if own is original or getattr(own, "__wrapped__", None) is original:
+            patches.replace(owner, name, make)
+        waiting += owner.__subclasses__()

@@ -20,7 +20,8 @@ from .origin import Event, Log
 from .replaying import Pass, Reached, kind_of
 from .report import Frame
 
-NEVER_BAD = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 
 
 class Found(BaseException):
@@ -62,6 +63,7 @@ class Recorder:
         self.last = max(wanted, default=-1)
         self.captured: dict[int, Capture] = {}
         self.variables: dict[int, Any] = {}
+        self.written: dict[int, tuple[int, ...]] = {}
         self.forward: int | None = None
         self.thread = threading.get_ident()
         self.arguments: dict[int, Any] = {}
@@ -79,7 +81,12 @@ class Recorder:
             self.note_root(value)
         kinds = tuple(kind_of(value) for value in outputs)
         ids = tuple(getattr(value, "_id", id(value)) for value in inputs)
-        variable = self.variables.get(ids[0]) if op in NEVER_BAD and ids else None
+        variable = self.variables.get(ids[0]) if op in READS and ids else None
+        if op in WRITES:
+            kept = () if op == "AssignVariableOp" else self.written.get(ids[0], ())
+            self.written[ids[0]] = (*kept, *ids[1:])
+        elif variable is not None and ids[0] in self.written:
+            ids, variable = (*ids, *self.written[ids[0]]), None
         event = Event(op, ids, tuple(value._id for value in outputs), kinds, self.forward, variable)
         index = self.log.add(event)
         if index in self.wanted:
@@ -200,7 +207,7 @@ def passing(recorder: Recorder) -> Iterator[None]:
     patches = internals.Patches()
     eagerly = tf.config.functions_run_eagerly()
     for name in ("_read_variable_op", "sparse_read", "gather_nd"):
-        patches.replace(internals_gate.variable_class(), name, recorder.reading)
+        internals_gate.replace_variable_method(patches, name, recorder.reading)
     tf.config.run_functions_eagerly(True)
     with np.errstate(all="ignore"), internals_gate.random_state(), internals_gate.without_op_callbacks():
         try:
