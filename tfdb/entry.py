@@ -10,6 +10,7 @@ from typing import Any
 
 from tfdb import internals, prompt, session
 from tfdb.imports import ImportWatch
+from tfdb.interrupts import Interrupts
 from tfdb.session import Session
 from tfdb.sourcemap import in_site_packages, is_hidden
 
@@ -25,11 +26,14 @@ def take_over(commands: Sequence[str] = ()) -> Any:
     debugger = now.debugger
     debugger.rcLines.extend(commands)
     watch = ImportWatch(
-        {"tensorflow": lambda module: now.arm(), "ipdb": replace_set_trace},
+        {name: lambda module: now.arm() for name in ("tensorflow", "keras", "tf_keras")} | {"ipdb": replace_set_trace},
         lambda: any(in_site_packages(filename) for filename in debugger.breaks),
     )
     watch.install()
     _undo.append(watch.remove)
+    interrupts = Interrupts(now.interrupt, debugger.interrupted_at)
+    interrupts.install()
+    _undo.append(interrupts.remove)
     replace_set_trace(pdb)
     keep(sys, "breakpointhook", breakpoint_hook)
     return debugger

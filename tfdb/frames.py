@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -21,6 +21,7 @@ from tfdb.sourcemap import Activation
 
 MOST_ITEMS = 1000  # in one container; a longer one is shown as it was traced
 DEPTH = 6
+COPIED = (list, dict, OrderedDict, defaultdict)  # the program may change them before the end of tracing
 PLAIN = (str, bytes, int, float, complex, type(None), type)
 
 
@@ -41,7 +42,7 @@ class TracedFrame:
     firstlineno: int
     arguments: tuple[str, ...]
     globals: dict[str, Any]
-    locals: Mapping[str, Any]
+    locals: dict[str, Any]
     attributes: tuple[tuple[dict[str, Any], str, Filled], ...]
     activation: int
     hidden: bool
@@ -127,7 +128,7 @@ class Carrier:
             return value
         parts = [self.template(item, depth - 1) for item in items]
         if any(isinstance(part, Filled) for part in parts) or type(value) is list:
-            empty = copy.copy(value)
+            empty = value.copy() if type(value) in COPIED else value
             return Filled(lambda values: rebuild(empty, fill(parts, values)))
         return value
 

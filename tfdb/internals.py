@@ -15,6 +15,9 @@ from typing import Any
 from tfdb.errors import Incompatible
 
 XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
+CALLING_OPS = frozenset(
+    ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall")
+)
 FUNCTION_ATTRIBUTES = ("f", "then_branch", "else_branch", "body", "cond", "branches")
 
 
@@ -155,12 +158,46 @@ def plant(callback: Callable[..., None], tensors: Sequence[Any]) -> Any:
     ops = private("framework.ops", "get_default_graph")()
     function = private("ops.script_ops", "EagerFunc")(callback, [], False)
     token = private("ops.script_ops", "_py_funcs").insert(function)
+    function.tfdb_hook = True
     planted.append(function)
     with ops.name_scope("tfdb"):
         return private("ops.gen_script_ops", "eager_py_func")(input=list(tensors), token=token, Tout=[], name="hook")
 
 
+def py_function_registry() -> type:
+    """The class whose one instance TensorFlow calls, on a thread of its own, for every py_function that runs."""
+    return private("ops.script_ops", "FuncRegistry")
+
+
+def is_planted(registry: Any, token: Any) -> bool:
+    """Whether the py_function of this token is one of tfdb's hooks."""
+    return getattr(registry.get(token, None), "tfdb_hook", False)
+
+
 planted: list[Any] = []  # the registry of py_functions holds weak references only, and a dataset may outlive its graph
+
+
+def layer_classes() -> list[type]:
+    """The base classes of Keras layers that the program has imported: Keras 3's and tf_keras'."""
+    modules = [sys.modules.get(name) for name in ("keras", "tf_keras")]
+    return [module.layers.Layer for module in modules if module is not None and hasattr(module, "layers")]
+
+
+def is_keras_symbolic(value: Any) -> bool:
+    """Whether a layer's output has no value because the model is only being built."""
+    import tensorflow as tf
+
+    return any(type(leaf).__name__ == "KerasTensor" for leaf in tf.nest.flatten(value))
+
+
+def add_op_callback(callback: Callable[..., Any]) -> None:
+    """Call `callback` after every op on this thread, eager or being added to a graph.  Idempotent."""
+    private("framework.op_callbacks", "add_op_callback")(callback)
+
+
+def remove_op_callback(callback: Callable[..., Any]) -> None:
+    """Undo `add_op_callback`; must be called on the same thread."""
+    private("framework.op_callbacks", "remove_op_callback")(callback)
 
 
 def called_functions(op: Any) -> Iterator[str]:

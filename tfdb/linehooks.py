@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, statements
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
@@ -25,7 +25,7 @@ class HookPoint:
     """One planted line: what was known of it while tracing.  `frames` are outermost first."""
 
     number: int
-    event: str  # "line", "return", or "call" for an explicit set_trace()
+    event: str  # "line", "iteration" (a loop's header again), "return", or "call" for an explicit set_trace()
     frames: tuple[TracedFrame, ...]
     callers: tuple[TracedFrame, ...]
     graph: str
@@ -89,7 +89,7 @@ class Ordering:
 
     def created(self, op: Any) -> None:
         """Take note of an op that was just added to any graph."""
-        if self.hooked and any(name in self.hooked for name in internals.called_functions(op)):
+        if self.hooked and op.type in internals.CALLING_OPS and any(name in self.hooked for name in internals.called_functions(op)):
             self.barrier(op)
         elif op.graph in self.graphs and internals.is_stateful(op) and not is_hook(op):
             last, since = self.graphs[op.graph]
@@ -105,9 +105,13 @@ def is_hook(op: Any) -> bool:
 class Planter:
     """Plants hooks and keeps what all of them share: the ordering, the activations' numbers, the callback."""
 
-    def __init__(self, on_hit: Callable[[Hit], None]) -> None:
+    def __init__(
+        self, on_hit: Callable[[Hit], None], on_problem: Callable[[FrameType, Exception], None]
+    ) -> None:
         self.on_hit = on_hit
+        self.on_problem = on_problem
         self.ordering = Ordering()
+        self.on_op: Callable[[Any], None] | None = None
         self.patches = internals.Patches()
         self.numbers: dict[int, int] = {}
         self.counter = itertools.count(1)
@@ -130,6 +134,8 @@ class Planter:
         def create_op(graph: Any, *args: Any, **kwargs: Any) -> Any:
             op = original(graph, *args, **kwargs)
             self.ordering.created(op)
+            if self.on_op is not None and not is_hook(op):
+                self.on_op(op)
             return op
 
         return create_op
@@ -148,13 +154,42 @@ class Planter:
 
         return from_func_graph
 
-    def plant(self, frame: FrameType, event: str = "line", condition: Any = True, returned: Any = None) -> HookPoint:
-        """Add a hook to the current graph for the user's innermost activation at `frame` or outside it."""
+    def plant(
+        self,
+        frame: FrameType,
+        event: str = "line",
+        condition: Any = True,
+        returned: Any = None,
+        names: dict[str, Any] | None = None,
+    ) -> HookPoint | None:
+        """Add a hook to the current graph for the user's innermost activation at `frame` or outside it.
+
+        `names` are shown among that activation's locals.  Where only library code is being traced (Keras' own
+        training step), the eager line that called it stands in.
+        """
         self.install()
+        trace = sys.gettrace()
+        sys.settrace(None)
+        try:
+            return self.plant_untraced(frame, event, condition, returned, names or {})
+        except Exception as error:
+            self.on_problem(frame, error)
+            return None
+        finally:
+            sys.settrace(trace)
+
+    def plant_untraced(
+        self, frame: FrameType, event: str, condition: Any, returned: Any, names: dict[str, Any]
+    ) -> HookPoint:
+        """`plant` itself; a fault in it must not reach the program that is being traced."""
         stack, callers = split_stack(frame)
         graph = internals.current_graph()
         carrier = Carrier(graph)
         frames = [carrier.frame(activation, self.number(activation)) for activation in stack]
+        if not frames:
+            frames = [place_only(next(caller for caller in callers if not caller.hidden))]
+        for name, value in names.items():
+            frames[0].locals[name] = carrier.template(value)
         point = HookPoint(
             next(self.points),
             event,
@@ -181,10 +216,12 @@ class Planter:
         self.numbers[id(base)] = next(self.counter)
 
 
-def is_bookkeeping(frame: FrameType) -> bool:
-    """Whether AutoGraph made this closure to pass variables into and out of a branch or loop: no line of the user's."""
-    name = frame.f_code.co_name
-    return GENERATED_FILE in frame.f_code.co_filename and name.startswith(("get_state", "set_state", "extra_test"))
+def begins(frame: FrameType) -> str | None:
+    """What of the user's begins at the frame's line: "line", "iteration" (a loop's header again), or None."""
+    code = frame.f_code
+    if GENERATED_FILE not in code.co_filename:
+        return "line"
+    return statements.kind(code.co_filename, frame.f_lineno)
 
 
 def split_stack(frame: FrameType) -> tuple[list[Activation], list[Activation]]:
@@ -286,6 +323,8 @@ class LineTracer:
         filename = frame.f_code.co_filename
         if GENERATED_FILE not in filename and (is_hidden(filename) or not self.may_plant(filename, frame.f_code)):
             return None
+        if filename == "<string>" and frame.f_code.co_name.startswith("__"):
+            return None  # a method that dataclasses or namedtuple wrote
         if internals.current_graph() is None or internals.in_vectorisation(frame):
             return self.previous(frame, event, arg) if self.previous is not None else None
         self.planter.renumber(frame)
@@ -311,7 +350,7 @@ class LineTracer:
     def plant(self, frame: FrameType, event: str, arg: Any) -> None:
         """Plant the line or the return that the frame is at, if it is one to plant."""
         here = next(activations(frame), None)
-        if here is None or here.hidden or here.frames[-1] is not frame or is_bookkeeping(frame):
+        if here is None or here.hidden or here.frames[-1] is not frame:
             return
         base = id(here.base)
         if event == "return":
@@ -319,7 +358,9 @@ class LineTracer:
                 self.count += 1
                 self.planter.plant(frame, "return", returned=arg)
             return
-        if self.last.get(base) == here.lineno:
+        kind = begins(frame)
+        is_expression = frame is not here.base and frame.f_code.co_name == "<lambda>"
+        if kind is None or is_expression or (self.last.get(base) == here.lineno and kind != "iteration"):
             return
         code = here.code or frame.f_code
         self.seen.add((here.filename, *line_range(code)))
@@ -329,7 +370,7 @@ class LineTracer:
             self.last[base] = here.lineno
             self.count += 1
             self.planted.add((here.filename, here.lineno))
-            self.planter.plant(frame)
+            self.planter.plant(frame, kind)
 
     def is_full(self, here: Activation) -> bool:
         """Whether this trace holds so many hooks already that only breakpoints are worth one more."""

@@ -104,11 +104,13 @@ class Commands(TensorCommands, StopCommands):
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
-        frame = hit.frames()[-1]
+        frame, event = hit.frames()[-1], hit.point.event
+        named = event.startswith("<")
         code = SimpleNamespace(
-            co_filename=frame.filename, co_name=frame.function, co_firstlineno=frame.firstlineno, co_flags=0
+            co_filename=event if named else frame.filename, co_name=frame.function, co_firstlineno=frame.firstlineno, co_flags=0
         )
-        scope = SimpleNamespace(f_code=code, f_lineno=frame.lineno, f_globals=frame.globals, f_locals=frame.locals)
+        lineno = 0 if named else frame.lineno
+        scope = SimpleNamespace(f_code=code, f_lineno=lineno, f_globals=frame.globals, f_locals=frame.locals)
         return "breakpoint" if self.break_here(scope) else None  # type: ignore[attr-defined]
 
     # -- stepping -------------------------------------------------------------------------------------------------
@@ -212,6 +214,29 @@ class Commands(TensorCommands, StopCommands):
         """Whether `s` is under way in eager code."""
         return self.stopframe is None and self.stoplineno == 0 and sys.gettrace() is not None  # type: ignore[attr-defined]
 
+    def interrupted_at(self, frame: FrameType | None) -> None:
+        """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line."""
+        if self.session.at_prompt or self.session.is_foreign():
+            raise KeyboardInterrupt
+        if not self.session.interrupted:
+            return
+        self.session.interrupted = False
+        while frame is not None and self.is_hidden(frame) and frame.f_back is not None:
+            frame = frame.f_back
+        self.message("\nProgram interrupted. (Use 'cont' to resume.)")  # type: ignore[attr-defined]
+        self.step_in_eager(frame)
+        trace = sys.gettrace()
+        sys.settrace(None)
+        self.interaction(frame, None)
+        if self.quitting:  # type: ignore[has-type]
+            raise Quit(1)
+        if self.trace_function() is not None or self.stopframe is not self.botframe:  # type: ignore[attr-defined]
+            sys.settrace(trace)
+
+    def trace_function(self) -> Any:
+        """The trace function that a thread needs now: bdb's while there are breakpoints or eager code is stepped."""
+        return self.trace_dispatch if self.breaks or self.is_stepping() else None  # type: ignore[attr-defined]
+
     def breaks_in(self, filename: str) -> bool:
         """Whether a file has breakpoints."""
         return self.canonic(filename) in self.breaks  # type: ignore[attr-defined]
@@ -221,7 +246,10 @@ def stop_line(stop: GraphStop) -> str:
     """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
     point = stop.hit.point
     functions = [frame.function for frame in point.frames if not frame.hidden]
-    parts = ["graph stop", " > ".join(functions), f"pass {stop.number_of_pass}"]
+    kind = "graph stop" if point.graph else "eager stop"
+    parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
+    if point.event.startswith("<"):
+        parts.insert(1, f"after {point.event[1:-1]}")
     if point.xla:
         parts.append("XLA off for this function: jit_compile=True cannot hold a stop")
     return " · ".join(parts)

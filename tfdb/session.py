@@ -5,6 +5,7 @@ the prompt row supplies), stepping inside graphs, the lock that lets one prompt 
 belong to itself.
 """
 
+import dataclasses
 import os
 import sys
 import threading
@@ -19,7 +20,8 @@ from tfdb import internals
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
-from tfdb.linehooks import Hit, LineTracer, Planter, is_exporting
+from tfdb.linehooks import HookPoint, Hit, LineTracer, Planter, is_exporting, place_only
+from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.sourcemap import activations, has_line
 from tfdb.twins import Needs, Twins
 
@@ -68,9 +70,18 @@ class Session:
         self.quitting: BaseException | None = None
         self.interrupted = False
         self.closed = False
-        self.planter = Planter(self.on_hit)
+        self.said: set[str] = set()
+        self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting)
         self.process = os.getpid()
+        self.op_breaks = OpBreaks(
+            Watched(
+                lambda: [name for name in self.debugger.breaks if name.startswith(("<op:", "<layer:"))],
+                lambda: self.twins.active_tracer() is not None,
+                self.plant_named,
+                self.stop_eagerly,
+            )
+        )
         self.twins = Twins(
             Needs(
                 lambda: self.debugger.breakpoints(),
@@ -78,6 +89,7 @@ class Session:
                 lambda: threading.get_ident() in self.at_prompt,
                 self.tracer,
                 self.step_into,
+                lambda: self.debugger.trace_function(),
             )
         )
 
@@ -118,6 +130,52 @@ class Session:
         if internals.loaded() and not self.closed:
             self.door.install()
             self.twins.install()
+            self.arm_op_breaks()
+
+    def arm_op_breaks(self) -> None:
+        """Look at every op and layer call while there are breakpoints on any, and not otherwise."""
+        if self.op_breaks.watched.names():
+            self.planter.install()
+            self.planter.on_op = self.op_breaks.on_graph_op
+            self.op_breaks.install()
+        else:
+            self.planter.on_op = None
+            self.op_breaks.remove()
+
+    def plant_named(self, frame: FrameType, name: str, names: dict[str, Any]) -> None:
+        """An op or layer with a breakpoint was traced: stop each time it has run."""
+        tracer = self.twins.active_tracer()
+        if tracer is not None:
+            tracer.armed = True
+        self.planter.plant(frame, name, names=names)
+
+    def stop_eagerly(self, frame: FrameType, name: str, names: dict[str, Any]) -> None:
+        """An op or layer with a breakpoint has run in eager code: stop now, in the user's frame."""
+        if threading.get_ident() in self.at_prompt:
+            return
+        stack = [activation for activation in activations(frame) if not activation.hidden]
+        if not stack:
+            return
+        place = dataclasses.replace(place_only(stack[0]), locals={**stack[0].names(), **names})
+        hit = Hit(HookPoint(-hash(name), name, (place,), (), "", False, True, None), ())
+        self.passes[hit.point.number] += 1
+        with self.lock:
+            if self.debugger.breakpoint_reason(hit) is not None:
+                self.stop(hit, "breakpoint", [(each.base, each.lineno) for each in reversed(stack[1:])])
+        if self.quitting is not None:
+            raise self.quitting
+
+    def could_not_plant(self, frame: FrameType, error: Exception) -> None:
+        """A line could not get its hook: say so once for each kind of reason, and go on."""
+        what = f"{type(error).__name__}: {error}"
+        if what not in self.said:
+            self.said.add(what)
+            self.debugger.error(f"no stop in {frame.f_code.co_name} near line {frame.f_lineno}: {what}")
+
+    def interrupt(self) -> None:
+        """Ctrl-C was typed: the next hook stops for it, if one comes before Python does."""
+        if not self.at_prompt:
+            self.interrupted = True
 
     def step_into(self) -> None:
         """`s` goes from eager code into a graph: stop at the first line that it runs."""
@@ -139,7 +197,7 @@ class Session:
         if threading.get_ident() in self.at_prompt:
             return
         try:
-            if not (hit.point.event == "line" and self.stepping is None and not self.debugger.breaks):
+            if hit.point.event != "line" or self.stepping or self.interrupted or self.debugger.breaks:
                 with self.lock:
                     reason = None if self.quitting else self.reason(hit)
                     if reason is not None:
@@ -159,7 +217,7 @@ class Session:
             return "set_trace" if hit.condition() else None
         if self.stepping is not None and steps_here(self.stepping, point.event, place.activation, place.lineno):
             return self.stepping.kind
-        if point.event == "line" and self.has_breakpoint_near(place):
+        if point.event.startswith("<") or (point.event == "line" and self.has_breakpoint_near(place)):
             return self.debugger.breakpoint_reason(hit)
         return None
 
@@ -168,13 +226,18 @@ class Session:
         lines = self.debugger.breaks.get(self.debugger.canonic(place.filename), ())
         return place.lineno in lines or place.firstlineno in lines
 
-    def stop(self, hit: Hit, reason: str) -> None:
-        """Open the prompt at a hit, and apply what the user chose there."""
+    def stop(self, hit: Hit, reason: str, callers_now: list[tuple[FrameType, int]] | None = None) -> None:
+        """Open the prompt at a hit, and apply what the user chose there.
+
+        `callers_now` are the eager frames around it; by default those of the thread that is running the graph.
+        """
         entries = hit.frames()
         if hit.point.event == "return":
             entries[-1].locals["__return__"] = hit.returned()
         callers = [live(frame, ()) for frame in hit.point.callers]
-        real = self.caller_frames(hit.point.graph)
+        real = self.caller_frames(hit.point.graph) if callers_now is None else callers_now
+        if entries[-1].activation == 0 and callers_now is None and hit.point.graph:
+            real = self.without_the_line_shown(real, entries[-1])
         stack = entries if real else callers + entries
         self.stepping = None
 
@@ -187,6 +250,16 @@ class Session:
             standing(stack, ask)
         if self.stepping is not None and self.stepping.kind in ("next", "until") and hit.point.event == "return":
             self.stepping = Stepping("step")
+
+    @staticmethod
+    def without_the_line_shown(real: list[tuple[FrameType, int]], shown: LiveFrame) -> list[tuple[FrameType, int]]:
+        """The callers outside the one that stands in for a graph with no user line; it lends its locals."""
+        for n, (frame, lineno) in reversed(list(enumerate(real))):
+            if (frame.f_code.co_filename, lineno) == (shown.filename, shown.lineno):
+                for name, value in frame.f_locals.items():
+                    shown.locals.setdefault(name, value)
+                return real[:n]
+        return real
 
     @contextmanager
     def prompting(self) -> Iterator[None]:
@@ -221,9 +294,12 @@ class Session:
     def close(self) -> None:
         """Take away every hook that is not part of a user's graph."""
         self.closed = True
-        self.planter.remove()
-        self.door.remove()
-        self.twins.remove()
+        for part in self.parts():
+            part.remove()
+
+    def parts(self) -> tuple[Any, ...]:
+        """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
+        return self.planter, self.door, self.twins, self.op_breaks
 
 
 def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:
@@ -272,6 +348,6 @@ def leftovers() -> list[str]:
     """What is still hooked into TensorFlow or the interpreter; empty when all is clean."""
     names = []
     for session in _current:
-        for part in (session.planter, session.door, session.twins):
+        for part in session.parts():
             names += [f"{type(part).__name__}: {owner.__name__}.{name}" for owner, name, _ in part.patches.saved]
     return names

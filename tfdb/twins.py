@@ -5,17 +5,16 @@ the first call that needs hooks goes to a clone, traced under a `LineTracer`; wh
 user's function again.
 """
 
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from collections.abc import Iterator
 from typing import Any
 
 from tfdb import internals
 from tfdb.linehooks import LineTracer, is_exporting
-import sys
 
 Place = tuple[str, int]
 
@@ -33,6 +32,8 @@ class Twin:
         """Whether the twin, traced for other breakpoints, would be traced the same for these."""
         if self.places == places:
             return True
+        if any(filename.startswith(("<op:", "<layer:")) for filename, _ in places - self.places):
+            return False
         return all(
             place in self.planted or not any(file == place[0] and low <= place[1] <= high for file, low, high in self.seen)
             for place in places
@@ -48,6 +49,7 @@ class Needs:
     at_prompt: Callable[[], bool]
     tracer: Callable[[bool], LineTracer]
     entering: Callable[[], None]
+    eager_trace: Callable[[], Any]
 
 
 class Twins:
@@ -67,6 +69,7 @@ class Twins:
             self.patches.replace(function, "__call__", self.calling)
             self.patches.replace(function, "experimental_get_tracing_count", self.counting)
             self.patches.replace(internals.structured_function(), "__init__", self.building)
+            self.patches.replace(internals.py_function_registry(), "__call__", self.calling_back)
 
     def remove(self) -> None:
         """Leave the doors and forget the twins."""
@@ -83,7 +86,7 @@ class Twins:
             if function in self.clones:
                 return original(function, *args, **kwargs)
             if internals.current_graph() is not None:
-                tracer = getattr(self.local, "tracer", None)
+                tracer = self.active_tracer()
                 if tracer is None:
                     return original(function, *args, **kwargs)
                 twin = self.twin(function, tracer.armed)
@@ -111,13 +114,34 @@ class Twins:
 
         def init(wrapper: Any, *args: Any, **kwargs: Any) -> None:
             wanted = self.needs.breakpoints() and not self.needs.at_prompt() and not is_exporting(sys._getframe(1))
-            if not wanted or getattr(self.local, "tracer", None) is not None:
+            if not wanted or self.active_tracer() is not None:
                 original(wrapper, *args, **kwargs)
                 return
             with self.tracing(False, None):
                 original(wrapper, *args, **kwargs)
 
         return init
+
+    def calling_back(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A graph calls Python (py_function, tf.data's debug mode): trace it, for no trace function is set there."""
+
+        def call(registry: Any, token: Any, *args: Any) -> Any:
+            if internals.is_planted(registry, token) or sys.gettrace() is not None:
+                return original(registry, token, *args)
+            trace = self.needs.eager_trace()
+            if trace is None:
+                return original(registry, token, *args)
+            sys.settrace(trace)
+            try:
+                return original(registry, token, *args)
+            finally:
+                sys.settrace(None)
+
+        return call
+
+    def active_tracer(self) -> LineTracer | None:
+        """The tracer that plants lines on this thread now."""
+        return getattr(self.local, "tracer", None)
 
     def twin(self, function: Any, armed: bool) -> Twin:
         """The function's twin for the present breakpoints, made when there is none that serves."""

@@ -1,7 +1,21 @@
 """Commands that set breakpoints and look around a stop, where graph frames need more than pdb gives."""
 
+import bdb
 import inspect
+import re
 from typing import Any
+
+from tfdb import opbreaks
+
+
+class NamedBreakpoint(bdb.Breakpoint):
+    """A breakpoint on ops or layers; its file is `<op:REGEX>` or `<layer:REGEX>`, its line 0."""
+
+    def bpformat(self) -> str:
+        return super().bpformat().replace(f"{self.file}:0", self.file[1:-1])
+
+    def __str__(self) -> str:
+        return f"breakpoint {self.number} at {self.file[1:-1]}"
 
 
 class StopCommands:
@@ -20,11 +34,27 @@ class StopCommands:
         return eval(expression, names)
 
     def do_break(self, arg: str, temporary: int = 0) -> None:
+        try:
+            named = opbreaks.parse(arg)
+        except re.error as error:
+            self.error(f"the pattern is no regular expression: {error}")  # type: ignore[attr-defined]
+            return
+        if named is not None:
+            self.break_named(*named, bool(temporary))
+            return
         place, comma, condition = arg.partition(",")
         found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
         super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)  # type: ignore[misc]
 
     do_b = do_break
+
+    def break_named(self, kind: str, pattern: str, condition: str, temporary: bool) -> None:
+        """Set a breakpoint on ops or layers; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
+        name = opbreaks.file_name(kind, pattern)
+        self._add_to_breaks(name, 0)  # type: ignore[attr-defined]
+        made = NamedBreakpoint(name, 0, temporary, condition or None)
+        self.session.arm()  # type: ignore[attr-defined]
+        self.message(f"Breakpoint {made.number} at {kind}:{pattern}")  # type: ignore[attr-defined]
 
     def function_place(self, name: str) -> str | None:
         """`file:line` of the first line of a `tf.function` or other wrapper; None for what pdb finds by itself."""

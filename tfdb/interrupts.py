@@ -1,0 +1,56 @@
+"""Ctrl-C -> a stop at the next planted line of a running graph, or else at the user's line that made the call.
+
+Python runs a signal handler between two of its own instructions only, and a graph call may last for minutes.  The
+interpreter writes each signal's number to a file descriptor at once, though; a thread that reads it tells the session.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+
+class Interrupts:
+    """Takes SIGINT while it is installed; main thread only.
+
+    `noticed()` is called on a thread of its own as soon as Ctrl-C is typed; `arrived(frame)` on the main thread when
+    Python runs again, unless a hook has stopped for it meanwhile.
+    """
+
+    def __init__(self, noticed: Callable[[], None], arrived: Callable[[FrameType | None], None]) -> None:
+        self.noticed = noticed
+        self.arrived = arrived
+        self.before: signal._HANDLER = None
+        self.fd_before = -1
+        self.pipe: tuple[int, int] | None = None
+
+    def install(self) -> None:
+        """Take the signal.  Does nothing off the main thread, or where the program set a handler of its own."""
+        if threading.current_thread() is not threading.main_thread() or self.pipe is not None:
+            return
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        self.pipe = read, write
+        self.before = signal.signal(signal.SIGINT, lambda number, frame: self.arrived(frame))
+        self.fd_before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        threading.Thread(target=self.listen, args=(read,), name="tfdb-interrupts", daemon=True).start()
+
+    def listen(self, read: int) -> None:
+        """Wait for signals until the pipe is closed."""
+        with suppress(OSError):
+            while numbers := os.read(read, 64):
+                if signal.SIGINT in numbers:
+                    self.noticed()
+
+    def remove(self) -> None:
+        """Give the signal back.  Idempotent."""
+        if self.pipe is None:
+            return
+        signal.set_wakeup_fd(self.fd_before)
+        signal.signal(signal.SIGINT, self.before)
+        os.close(self.pipe[1])
+        self.pipe = None
