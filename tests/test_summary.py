@@ -316,6 +316,19 @@ def test_blocks_and_threads_change_nothing(small_blocks: None, workers: int, siz
         assert found.std == pytest.approx(finite.std(), rel=1e-5, abs=1e-9)
 
 
+def test_zeros_of_huge_float_arrays_are_estimated_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).normal(size=2_000_000).astype(np.float32)
+    array[::4] = 0
+    assert (summarize(array).zeros, summarize(array).zeros_estimated) == (500_000, False)
+    monkeypatch.setattr(blocks, "EXACT_ZEROS", 1_000_000)
+    found = summarize(array)
+    assert found.zeros_estimated and found.zeros == pytest.approx(500_000, rel=0.01)
+    assert not summarize(array.astype(np.int8)).zeros_estimated
+    array[:] = np.abs(array) + 1
+    array[-1] = 0
+    assert summarize(array).zeros == 1
+
+
 def test_large_array_goes_through_threads_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "THREADED_BYTES", 1)
     array = np.random.default_rng(0).normal(size=3_000_000).astype(np.float32)

@@ -1,9 +1,10 @@
 """A numeric numpy array -> the Moments of its elements, read block by block while each block is in the cache.
 
-Large arrays are shared among threads (numpy lets go of the interpreter inside its loops). Extremes, zeros, and counts
-and first positions of nan and the infinities are exact. Means and deviations are summed in the element type within a
-block (float32 at least) and in float64 across blocks; a block whose values lie far from zero for their spread,
-or whose squares would overflow or vanish, is centred and scaled in float64 first.
+Large arrays are shared among threads (numpy lets go of the interpreter inside its loops). Extremes, and counts and first
+positions of nan and the infinities are exact; so are zeros, but for floats in arrays of more than `EXACT_ZEROS` elements.
+Means and deviations are summed in the element type within a block (float32 at least) and in float64 across blocks; a
+block whose values lie far from zero for their spread is centred first, one whose squares would overflow or vanish is
+scaled in float64 first.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ MAX_WORKERS = 8
 SAFE_PEAK = {np.dtype(np.float32): (1e-12, 1e15), np.dtype(np.float64): (1e-130, 1e145)}
 # Below this variance / mean² the one-pass variance may lose the third digit in float32.
 SAFE_SPREAD = 0.05
+COLUMNS = 4096
+# Above this many floats zeros are counted in one part of `THIN` of each block: counting them is a fourth of all work.
+EXACT_ZEROS = 1 << 26
+THIN = 8
 NONE = (-1, -1, -1)
 
 Block = tuple[int, np.ndarray]
@@ -104,6 +109,15 @@ def as_plain(block: np.ndarray) -> np.ndarray:
     return block if dtype.isnative else block.astype(dtype.newbyteorder("="))
 
 
+def zeros_are_estimated(array: np.ndarray) -> bool:
+    """Whether `measure` counts the zeros of this array in a part of it only; one that is an extreme is never missed."""
+    return array.size > EXACT_ZEROS and not _are_integers(array.dtype)
+
+
+def _are_integers(dtype: np.dtype) -> bool:
+    return dtype.kind in "biu" or (dtype.kind == "V" and "int" in dtype.name)
+
+
 def working_dtype(dtype: np.dtype) -> np.dtype:
     """The type in which elements are summed: float32 where it holds them all exactly, else float64."""
     parts = 2 if dtype.kind == "c" else 1
@@ -121,8 +135,10 @@ def _default_workers(nbytes: int) -> int:
 def _measure_flat(flat: np.ndarray, length: int, workers: int) -> Moments:
     starts = iter(range(0, flat.size, length))  # shared by the threads: each takes the next block when it is free
 
+    thin = THIN if zeros_are_estimated(flat) else 1
+
     def run() -> list[Moments]:
-        return _measure_run(((start, flat[start : start + length]) for start in starts), min(length, flat.size))
+        return _measure_run(((start, flat[start : start + length]) for start in starts), min(length, flat.size), thin)
 
     if workers == 1:
         return merge(run())
@@ -148,32 +164,31 @@ class _Scratch:
 
     def __init__(self, dtype: np.dtype, length: int) -> None:
         self.mask = np.empty(length, np.bool_)
-        self.ones = np.ones(length, dtype)
-        self._converted = np.empty(length, dtype)
-        self._centred = np.empty(length, dtype)
+        self._buffer = np.empty(length, dtype)
 
     def floats(self, block: np.ndarray) -> np.ndarray:
         """The block, or a copy in the working type where it is of another."""
-        if block.dtype == self.ones.dtype:
+        if block.dtype == self._buffer.dtype:
             return block
-        values = self._converted[: block.size]
+        values = self._buffer[: block.size]
         if block.dtype.kind == "c":
             return np.abs(block, out=values)
         np.copyto(values, block, casting="unsafe")
         return values
 
     def centred(self, values: np.ndarray, center: float) -> np.ndarray:
-        return np.subtract(values, values.dtype.type(center), out=self._centred[: values.size])
+        """The values less `center`; what `floats` gave before is overwritten."""
+        return np.subtract(values, values.dtype.type(center), out=self._buffer[: values.size])
 
 
-def _measure_run(blocks: Iterator[Block], length: int) -> list[Moments]:
+def _measure_run(blocks: Iterator[Block], length: int, thin: int = 1) -> list[Moments]:
     scratch: _Scratch | None = None
     parts = []
     with np.errstate(all="ignore"):  # per thread: does not reach here from the caller's
         for start, block in blocks:
             scratch = scratch or _Scratch(working_dtype(block.dtype), length)
-            integer = block.dtype.kind in "biu" or (block.dtype.kind == "V" and "int" in block.dtype.name)
-            parts.append(_integers(block, scratch) if integer else _floats(block, start, scratch))
+            integers = _are_integers(block.dtype)
+            parts.append(_integers(block, scratch) if integers else _floats(block, start, scratch, thin))
     return parts
 
 
@@ -184,23 +199,23 @@ def _integers(block: np.ndarray, scratch: _Scratch) -> Moments:
     if low == high:
         return Moments(block.size, low, high, float(low), 0.0, zeros)
     values = scratch.floats(block)
-    mean = float(np.dot(values, scratch.ones[: values.size])) / values.size
+    mean = _total(values) / values.size
     return Moments(block.size, low, high, *_centred_moments(values, mean, scratch), zeros)
 
 
-def _floats(block: np.ndarray, start: int, scratch: _Scratch) -> Moments:
+def _floats(block: np.ndarray, start: int, scratch: _Scratch, thin: int) -> Moments:
     """One block of floats or magnitudes: light passes over cached values as long as nothing is unusual about it."""
     values, size = scratch.floats(block), block.size
     squares = float(np.dot(values, values))
-    mean = float(np.dot(values, scratch.ones[:size])) / size
+    mean = _total(values) / size
     low, high = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
     if not (math.isfinite(low) and math.isfinite(high)):
         return _floats_with_gaps(block, start)
     zeros = 0
     if low <= 0 <= high:
-        mask = scratch.mask[:size]
-        np.equal(values, values.dtype.type(0), out=mask)
-        zeros = int(np.count_nonzero(mask))
+        counted = -(-size // thin)
+        mask = np.equal(values[:counted], values.dtype.type(0), out=scratch.mask[:counted])
+        zeros = max(round(int(np.count_nonzero(mask)) * size / counted), int(low == 0 or high == 0))
     smallest, largest = SAFE_PEAK[values.dtype]
     if low == high or not smallest < max(-low, high) < largest:
         return Moments(size, low, high, *_scaled_moments(values, low, high), zeros)
@@ -230,9 +245,17 @@ def _centred_moments(values: np.ndarray, center: float, scratch: _Scratch) -> tu
     """Mean and deviation from the differences to a value near the mean, where squares would cancel each other."""
     center = float(values.dtype.type(center))
     centred = scratch.centred(values, center)
-    offset = float(np.dot(centred, scratch.ones[: values.size])) / values.size
+    offset = _total(centred) / values.size
     variance = float(np.dot(centred, centred)) / values.size - offset * offset
     return center + offset, math.sqrt(max(variance, 0.0))
+
+
+def _total(values: np.ndarray) -> float:
+    """The sum of the values, first by columns of a wide table: faster than numpy's own sum, and as precise."""
+    rows = values.size // COLUMNS
+    table, rest = values[: rows * COLUMNS].reshape(rows, COLUMNS), values[rows * COLUMNS :]
+    columns = np.add.reduce(table, axis=0)
+    return float(np.add.reduce(columns, dtype=np.float64) + np.add.reduce(rest, dtype=np.float64))
 
 
 def _scaled_moments(values: np.ndarray, low: float, high: float) -> tuple[float, float]:

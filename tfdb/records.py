@@ -57,6 +57,7 @@ class TensorSummary:
     of: str = ""
     text: TextFacts | None = None
     notes: tuple[str, ...] = ()
+    zeros_estimated: bool = False
 
     @property
     def finite(self) -> bool:

@@ -326,8 +326,8 @@ def _moments(summary: TensorSummary) -> _Cell:
 
 
 def _zeros(summary: TensorSummary) -> _Cell:
-    share = summary.zero_share
-    return _Cell(f"0: {percent(share)}" if share and summary.dtype != "bool" else "", ZEROS)
+    share, about = summary.zero_share, "~" if summary.zeros_estimated else ""
+    return _Cell(f"0: {about}{percent(share)}" if share and summary.dtype != "bool" else "", ZEROS)
 
 
 def _remarks(summary: TensorSummary) -> list[_Cell]:

@@ -1,8 +1,9 @@
 """A numpy array -> a TensorSummary: its statistics, a small histogram, and the values when they are few.
 
-No TensorFlow here: bfloat16, float8 and int4 are numpy dtypes of ml_dtypes. All statistics but two are exact (see
-blocks.py for how precise the mean and deviation are): above `SAMPLE` elements the histogram is that of a random sample,
-the same one each time, with both of its ends exact; of text, only the first `SAMPLE` elements are looked at.
+No TensorFlow here: bfloat16, float8 and int4 are numpy dtypes of ml_dtypes. Exact are minimum, maximum, mean and
+deviation (to the rounding told in blocks.py), counts and first indices of nan and the infinities. Not exact: above
+`SAMPLE` elements the histogram is that of a random sample, the same one each time, with both of its ends exact; above 64M
+floats the zeros are counted in an eighth of them, spread evenly; of text only the first `SAMPLE` elements are looked at.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .blocks import Moments, as_plain, is_numeric, measure
+from .blocks import Moments, as_plain, is_numeric, measure, zeros_are_estimated
 from .records import NonFinite, Scalar, TensorSummary, TextFacts
 
 SAMPLE = 1 << 16
@@ -77,6 +78,7 @@ def _with_statistics(facts: TensorSummary, array: np.ndarray, moments: Moments) 
         mean=moments.mean,
         std=moments.std,
         zeros=moments.zeros,
+        zeros_estimated=zeros_are_estimated(array),
         histogram=_histogram(array, moments),
     )
 
