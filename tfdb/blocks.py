@@ -1,10 +1,10 @@
 """A numeric numpy array -> the Moments of its elements, read block by block while each block is in the cache.
 
-Large arrays are shared among threads (numpy lets go of the interpreter inside its loops). Extremes, and counts and first
-positions of nan and the infinities are exact; so are zeros, but for floats in arrays of more than `EXACT_ZEROS` elements.
-Means and deviations are summed in the element type within a block (float32 at least) and in float64 across blocks; a
-block whose values lie far from zero for their spread is centred first, one whose squares would overflow or vanish is
-scaled in float64 first.
+Large arrays are shared among threads (numpy lets go of the interpreter inside its loops). Extremes, and counts and
+first positions of nan and the infinities are exact; so are zeros, but for floats in arrays over `EXACT_ZEROS` elements.
+Means and deviations are summed in the element type within a block (float32 at least), in float64 across blocks; a block
+whose values lie far from zero for their spread is centred first, one whose squares would overflow or vanish is scaled
+in float64 first.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ SAFE_PEAK = {np.dtype(np.float32): (1e-12, 1e15), np.dtype(np.float64): (1e-130,
 # Below this variance / mean² the one-pass variance may lose the third digit in float32.
 SAFE_SPREAD = 0.05
 COLUMNS = 4096
+PIECE = 1 << 16
 # Above this many floats zeros are counted in one part of `THIN` of each block: counting them is a fourth of all work.
 EXACT_ZEROS = 1 << 26
 THIN = 8
@@ -226,7 +227,12 @@ def _floats(block: np.ndarray, start: int, scratch: _Scratch, thin: int) -> Mome
 
 
 def _floats_with_gaps(block: np.ndarray, start: int) -> Moments:
-    """A block that holds nan or infinities: counts and places them, and measures the rest."""
+    """A block that holds nan or infinities, in pieces: what it takes to leave them out needs fresh memory."""
+    return merge([_piece_with_gaps(block[i : i + PIECE], start + i) for i in range(0, block.size, PIECE)])
+
+
+def _piece_with_gaps(block: np.ndarray, start: int) -> Moments:
+    """Counts and places nan and the infinities, and measures the rest."""
     values = _magnitude(block) if block.dtype.kind == "c" else as_plain(block)
     isfinite = np.isfinite(values)
     finite = values[isfinite]

@@ -2,8 +2,8 @@
 
 No TensorFlow here: bfloat16, float8 and int4 are numpy dtypes of ml_dtypes. Exact are minimum, maximum, mean and
 deviation (to the rounding told in blocks.py), counts and first indices of nan and the infinities. Not exact: above
-`SAMPLE` elements the histogram is that of a random sample, the same one each time, with both of its ends exact; above 64M
-floats the zeros are counted in an eighth of them, spread evenly; of text only the first `SAMPLE` elements are looked at.
+`SAMPLE` elements the histogram is that of a random sample, the same one each time, with both its ends exact; above 64M
+floats the zeros are counted in an eighth of them, spread evenly; of text, the first `SAMPLE` elements are looked at.
 """
 
 from __future__ import annotations
