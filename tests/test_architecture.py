@@ -24,7 +24,7 @@ ROWS = {
         "graphs", "dumps",
     },
     "pure": {
-        "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
+        "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
     },
 }  # fmt: skip
