@@ -6,12 +6,13 @@ Doors: an optimizer's `apply`, its update of each weight, `variable.assign*` by 
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, internals, internals_gate, replaying, steps
+from . import blame, compiled, internals, internals_gate, replaying, steps
 from .conditions import Watch
 from .errors import Quit
 from .gate import Place, Trip, check_eager, floating, gate, plant
@@ -31,15 +32,12 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
     gate.watches, gate.on_trip = tuple(watches), on_trip
     gate.active, gate.meant = True, None
     if not patches.saved:
-        variable = internals_gate.variable_class()
         patches.replace(internals_gate.tracing_module(), "func_graph_from_py_func", lambda f: steps.tracer(f, finish))
         patches.replace(internals.function_class(), "__call__", calling)
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
-        for name in internals_gate.ASSIGNMENTS:
-            patches.replace(variable, name, lambda original, name=name: assigning(original, name))
-        for name in internals_gate.SCATTERS:
-            patches.replace(variable, name, lambda original, name=name: assigning(original, name))
+        for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
+            internals_gate.replace_variable_method(patches, name, lambda original, name=name: assigning(original, name))
     install_keras()
 
 
@@ -100,11 +98,20 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.function`'s call: knows the arguments of the running call, and raises what ended it clean."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if gate.busy or internals.current_graph() is not None:
+        if gate.busy:
             return original(self, *args, **kwargs)
+        graph = internals.current_graph()
+        if graph is not None:
+            outputs = original(self, *args, **kwargs)
+            if is_compiled(self) and not internals.is_xla(graph):
+                compiled.after_call(self, args, kwargs, graph)
+            return outputs
         call = gate.calls.enter(self, args, kwargs)
         try:
-            return original(self, *args, **kwargs)
+            outputs = original(self, *args, **kwargs)
+            if is_compiled(self):
+                compiled.after_call(self, args, kwargs, None)
+            return outputs
         except Exception:
             if gate.meant is not None:
                 raise gate.meant from None
@@ -115,9 +122,14 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def is_compiled(function: Any) -> bool:
+    """Whether XLA compiles this tf.function."""
+    return bool(getattr(function, "_jit_compile", False))
+
+
 def finish(step: Step, outputs: Any) -> Any:
     """The end of a traced function's body: its outputs, and the small state written in it, pass a gate."""
-    if gate.busy or internals.is_xla(step.graph):
+    if gate.busy:
         return outputs
     values, names = [], []
     if steps.current() is step and not step.inner:
@@ -125,6 +137,9 @@ def finish(step: Step, outputs: Any) -> Any:
         values, names = floating([value for _, value in found], [name for name, _ in found])
     values += [value for graph, value, _ in step.pending if graph is step.graph]
     names += [name for graph, _, name in step.pending if graph is step.graph]
+    if step.xla:
+        compiled.finish(step, [v for v in values if internals.is_symbolic(v)], names)
+        return outputs
     symbolic = [(v, n) for v, n in zip(values, names, strict=True) if internals.is_symbolic(v)]
     if symbolic:
         plant(Place(step, "output", tuple(n for _, n in symbolic)), [v for v, _ in symbolic])
@@ -154,10 +169,26 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         variables = targets(self, pairs, args, kwargs, len(gradients))
         gradients = guarded(gradients, variables, "scaled" if scaled else "gradient", sys._getframe(1))
         grads = list(zip(gradients, [v for _, v in pairs], strict=True)) if pairs is not None else gradients
-        with gate.quiet(), Deferred(None if scaled else variables):
+        with gate.quiet(), compiled_guard(gradients, variables, scaled), Deferred(None if scaled else variables):
             return original(self, grads, *args, **kwargs)
 
     return apply
+
+
+@contextlib.contextmanager
+def compiled_guard(gradients: list[Any], variables: list[Any], scaled: bool) -> Iterator[None]:
+    """In an XLA graph: every write inside the block keeps the old value when a gradient is not finite."""
+    graph = internals.current_graph()
+    step = compiled.of(graph) if graph is not None and not scaled and internals.is_xla(graph) else None
+    if step is None:
+        yield
+        return
+    tensors, names = floating(gradients, [name_of(variable) for variable in variables])
+    gate.local.compiled = compiled.check(step, compiled.GRADIENT, tensors, names)
+    try:
+        yield
+    finally:
+        gate.local.compiled = None
 
 
 def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> list[Any]:
@@ -221,7 +252,7 @@ class Deferred:
     """
 
     variables: list[Any] | None
-    waiting: list[tuple[Callable[..., Any], Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+    waiting: list[tuple[Callable[..., Any], str, Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     graph: Any = None
     outer: Any = None
 
@@ -229,8 +260,7 @@ class Deferred:
         self.graph = internals.current_graph()
         self.outer = getattr(gate.local, "deferred", None)
         self.ids = {id(internals_gate.unwrapped(v)) for v in self.variables or () if v is not None}
-        usable = self.variables is not None and not (self.graph is not None and internals.is_xla(self.graph))
-        gate.local.deferred = self if usable else self.outer
+        gate.local.deferred = self if self.variables is not None else None
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -249,16 +279,30 @@ class Deferred:
         waiting, self.waiting = self.waiting, []
         if not waiting:
             return
-        tensors, names = floating([w[2] for w in waiting], [name_of(w[1]) for w in waiting])
+        tensors, names = floating([w[3] for w in waiting], [name_of(w[2]) for w in waiting])
         if self.graph is None:
             check_eager(Place(None, "update", tuple(names)), tensors, sys._getframe(1))
             passed = []
         else:
-            step = steps.current()
-            passed = [plant(Place(step, "update", tuple(names)), tensors)] if step is not None and tensors else []
+            passed = self.gated(tensors, names)
         with tf.control_dependencies(passed):
-            for original, variable, value, args, kwargs in waiting:
+            for original, method, variable, value, args, kwargs in waiting:
+                if self.graph is not None and internals.is_xla(self.graph):
+                    value = compiled.assigned(self.graph, variable, value, method)
                 original(variable, identity(value), *args, **kwargs)
+
+
+    def gated(self, tensors: list[Any], names: list[str]) -> list[Any]:
+        """The gate of the waiting values in a graph: what their writes must wait for."""
+        import tensorflow as tf
+
+        if internals.is_xla(self.graph):
+            step, good = compiled.of(self.graph), getattr(gate.local, "compiled", None)
+            if step is not None and (update := compiled.check(step, compiled.UPDATE, tensors, names)) is not None:
+                gate.local.compiled = update if good is None else tf.logical_and(good, update)
+            return []
+        step = steps.current()
+        return [plant(Place(step, "update", tuple(names)), tensors)] if step is not None and tensors else []
 
 
 def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
@@ -273,11 +317,13 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
         graph = internals.current_graph()
         if deferred is not None:
             if deferred.takes(self):
-                deferred.waiting.append((original, self, value, args, kwargs))
+                deferred.waiting.append((original, method, self, value, args, kwargs))
                 return None
         elif not gate.busy:
             value = entering(self, value, method, graph, sys._getframe(1))
-        if graph is not None and (step := steps.current()) is not None and not internals.is_xla(graph):
+        if graph is not None and internals.is_xla(graph):
+            value = compiled.assigned(graph, self, value, method)
+        elif graph is not None and (step := steps.current()) is not None:
             steps.remember(step, self)
         return original(self, value, *args, **kwargs)
 

@@ -52,6 +52,7 @@ class Trip:
     frame: Any = None
     tensors: tuple[Any, ...] = ()
     notes: list[str] = field(default_factory=list)
+    xla: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class Gate:
         self.meant: BaseException | None = None
         self.notes: list[str] = []
         self.hits: dict[Watch, int] = {}
+        self.compiled: dict[int, list[Any]] = {}
 
     @property
     def busy(self) -> bool:

@@ -57,6 +57,11 @@ def variable_class() -> type:
     return private("ops.resource_variable_ops", "BaseResourceVariable")
 
 
+def plain_variable(value: float, name: str) -> Any:
+    """A non-trainable variable made here and now: a function being traced does not see it as one of its own."""
+    return private("ops.resource_variable_ops", "ResourceVariable")(value, trainable=False, name=name)
+
+
 def tape_class() -> type:
     """The class of `tf.GradientTape`."""
     return private("eager.backprop", "GradientTape")
@@ -236,3 +241,27 @@ def replace_variable_method(patches: Patches, name: str, make: Callable[[Any], A
         if own is original or getattr(own, "__wrapped__", None) is original:
             patches.replace(owner, name, make)
         waiting += owner.__subclasses__()
+
+
+def raw_op(op_type: str) -> Callable[[Sequence[Any], Sequence[Any]], Any] | None:
+    """A function (inputs, attributes) that adds one op of this type; None for types that take lists or are stateful.
+
+    `attributes` alternate names and values, as an op callback gets them; those that the inputs imply are left out.
+    """
+    import tensorflow as tf
+
+    definition = private("framework.op_def_registry", "get")(op_type)
+    function = getattr(tf.raw_ops, op_type, None)
+    if definition is None or function is None or definition.is_stateful:
+        return None
+    if any(argument.number_attr or argument.type_list_attr for argument in definition.input_arg):
+        return None
+    implied = {argument.type_attr for argument in definition.input_arg}
+    names = [argument.name for argument in definition.input_arg]
+    wanted = {attribute.name for attribute in definition.attr} - implied
+
+    def call(inputs: Sequence[Any], attributes: Sequence[Any]) -> Any:
+        given = dict(zip(attributes[::2], attributes[1::2], strict=False))
+        return function(**dict(zip(names, inputs, strict=True)), **{n: v for n, v in given.items() if n in wanted})
+
+    return call

@@ -24,6 +24,9 @@ READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 
 
+Probe = Callable[[str, Any, Any], "list[np.ndarray] | None"]
+
+
 class Found(BaseException):
     """The op looked for has run.  Not an Exception: the program must not catch it."""
 
@@ -56,8 +59,12 @@ class Outcome:
 class Recorder:
     """The op callback of a pass; `wanted` are the indices of ops to capture, after the last of which the pass ends."""
 
-    def __init__(self, base: FrameType, arguments: Sequence[Any], wanted: Sequence[int] = ()) -> None:
+    def __init__(
+        self, base: FrameType, arguments: Sequence[Any], wanted: Sequence[int] = (), probe: Probe | None = None
+    ) -> None:
         self.log = Log()
+        self.probe = probe
+        self.probed: tuple[int, list[np.ndarray]] | None = None
         self.base = base
         self.wanted = set(wanted)
         self.last = max(wanted, default=-1)
@@ -89,10 +96,22 @@ class Recorder:
             ids, variable = (*ids, *self.written[ids[0]]), None
         event = Event(op, ids, tuple(value._id for value in outputs), kinds, self.forward, variable)
         index = self.log.add(event)
+        if self.probe is not None and not any(kinds) and (found := self.probing(op, inputs, attrs)):
+            self.probed = index, found
+            raise Found
         if index in self.wanted:
             self.captured[index] = self.capture(op, inputs, outputs, attrs, sys._getframe(1))
             if index >= self.last:
                 raise Found
+
+    def probing(self, op: str, inputs: Any, attrs: Any) -> list[np.ndarray]:
+        """The op's outputs by another way of running it, when that makes bad ones of finite inputs."""
+        assert self.probe is not None
+        if any(self.log.kinds.get(getattr(value, "_id", -1)) for value in inputs):
+            return []
+        with internals_gate.without_op_callbacks(), compiling():
+            found = self.probe(op, inputs, attrs or ()) or []
+        return found if any(kind_of(array) for array in found) else []
 
     def note_root(self, value: Any) -> None:
         """Keep the kind of a tensor that no op of this pass made."""
@@ -148,6 +167,7 @@ def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
 def run(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
     before: Sequence[tuple[Any, Any]], *, updating: bool = False, wanted: Sequence[int] = (),
+    probe: Probe | None = None,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 
@@ -156,8 +176,8 @@ def run(
     import tensorflow as tf
 
     base = sys._getframe(0)
-    recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted)
-    current = Pass(updating=updating)
+    recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
+    current = Pass(updating=updating, position=lambda: len(recorder.log.events))
     outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
     for variable, value in before:
         current.keep(variable)
@@ -197,6 +217,18 @@ def failed_op(error: BaseException) -> str:
     """The op type in TensorFlow's message (`{{function_node __wrapped__OP_device_...}}`), or the error's class."""
     _, _, rest = str(error).partition("__wrapped__")
     return rest.partition("_device_")[0].partition("}}")[0] or type(error).__name__
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Inside a pass: tf.functions compile as usual in the block."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(False)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(True)
 
 
 @contextlib.contextmanager

@@ -15,11 +15,15 @@ import numpy as np
 from . import blame, causes, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import Trip
+from .opwise import CompiledOps
 from .origin import Finding, Log, find, sources
 from .recorder import Capture, Outcome
 from .replaying import kind_of
 from .report import Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
+
+
+CLEAN = "the step ran clean when it was run again eagerly"
 
 
 @dataclass(eq=False)
@@ -40,10 +44,10 @@ class Replay:
     before: list[tuple[Any, Any]]
     updating: bool
 
-    def again(self, wanted: Sequence[int] = ()) -> Outcome:
+    def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
         """One eager pass."""
         return recorder.run(
-            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted
+            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted, probe=probe
         )
 
 
@@ -64,10 +68,22 @@ def find_origin(trip: Trip) -> Origin:
         return of_error(trip, first)
     finding = pick(first)
     if finding is None:
-        return without_replay(trip, "the step ran clean when it was run again eagerly")
+        return only_compiled(trip, first, again) or without_replay(trip, CLEAN)
     if finding.index is None or first.log.events[finding.index].variable is not None:
         return of_value(trip, first, finding, again)
     return of_op(trip, first, finding, again)
+
+
+def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:
+    """After a clean pass of a step that XLA compiles: the first op that XLA alone makes bad values of."""
+    if not trip.xla:
+        return None
+    probed = again.again(probe=CompiledOps().run).recorder.probed
+    if probed is None:
+        return None
+    index, outputs = probed
+    trip.notes.append("under XLA only: run eagerly, the same op on the same inputs gives finite values")
+    return of_op(trip, first, Finding(index), again, outputs)
 
 
 def pick(outcome: Outcome) -> Finding | None:
@@ -87,7 +103,9 @@ def pick(outcome: Outcome) -> Finding | None:
     return None
 
 
-def of_op(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:
+def of_op(
+    trip: Trip, first: Outcome, finding: Finding, again: Replay, outputs: Sequence[np.ndarray] | None = None
+) -> Origin:
     """The origin is an op: run once more and take its values, and the frames of it or of its forward op."""
     log, index = first.log, finding.index
     assert index is not None
@@ -98,6 +116,8 @@ def of_op(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin
     made, here = second.captured.get(index), second.captured.get(at)
     if made is None or here is None or made.op != event.op:
         return without_replay(trip, f"made by {event.op}; a second run took another way, the step is not deterministic")
+    if outputs is not None:
+        made.outputs = tuple(outputs)
     forward_op = log.events[forward].op if forward is not None else None
     if finding.hidden is not None:
         forward_op = event.op
@@ -183,7 +203,8 @@ def facts_of(
 
 def phase_of(trip: Trip, first: Outcome, forward: int | None, finding: Finding) -> str:
     """When the value was made: forward, gradient or update."""
-    if first.run.where == "update" and first.run.updating:
+    start = first.run.update_start
+    if start is not None and finding.order >= start and forward is None:
         return "update"
     return "gradient" if forward is not None and finding.hidden is None else "forward"
 

@@ -41,6 +41,8 @@ class Pass:
     collecting: list[tuple[Any, Any]] | None = None
     weights: set[int] = field(default_factory=set)
     scaled: bool = False
+    position: Callable[[], int] = lambda: 0
+    update_start: int | None = None
 
     def keep(self, variable: Any) -> None:
         """Remember the variable's value, once."""
@@ -111,7 +113,7 @@ def compute_update(run: Pass, original: Any, optimizer: Any, grads: Any, variabl
     """Run the optimizer with its writes to weights collected; ends the pass when one is bad."""
     from .doors import name_of
 
-    run.collecting = []
+    run.collecting, run.update_start = [], run.position()
     run.weights = {id(internals_gate.unwrapped(v)) for v in variables if v is not None}
     try:
         original(optimizer, grads, *args, **kwargs)

@@ -37,6 +37,8 @@ class Step:
     inner: bool = False
     gates: int = 0
     drawn: list[Any] = field(default_factory=list)
+    compiled: Any = None
+    xla: bool = False
 
     @property
     def name(self) -> str:
@@ -149,7 +151,8 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
 
         def body(*values: Any, **keywords: Any) -> Any:
             graph = internals.current_graph()
-            step = Step(internals_gate.original_function(python_func), values, keywords, graph)
+            function = internals_gate.original_function(python_func)
+            step = Step(function, values, keywords, graph, xla=internals.is_xla(graph))
             for outer in itertools.islice(chain(graph), 1):
                 outer.inner = outer.draws_data
             setattr(graph, MARK, step)
