@@ -27,6 +27,7 @@ SAFE_PEAK = {np.dtype(np.float32): (1e-12, 1e15), np.dtype(np.float64): (1e-130,
 SAFE_SPREAD = 0.05
 COLUMNS = 4096
 PIECE = 1 << 16
+BLAS_SERIAL = 10_000
 # Above this many floats zeros are counted in one part of `THIN` of each block: counting them is a fourth of all work.
 EXACT_ZEROS = 1 << 26
 THIN = 8
@@ -207,7 +208,7 @@ def _integers(block: np.ndarray, scratch: _Scratch) -> Moments:
 def _floats(block: np.ndarray, start: int, scratch: _Scratch, thin: int) -> Moments:
     """One block of floats or magnitudes: light passes over cached values as long as nothing is unusual about it."""
     values, size = scratch.floats(block), block.size
-    squares = float(np.dot(values, values))
+    squares = _squares(values)
     mean = _total(values) / size
     low, high = np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -252,7 +253,7 @@ def _centred_moments(values: np.ndarray, center: float, scratch: _Scratch) -> tu
     center = float(values.dtype.type(center))
     centred = scratch.centred(values, center)
     offset = _total(centred) / values.size
-    variance = float(np.dot(centred, centred)) / values.size - offset * offset
+    variance = _squares(centred) / values.size - offset * offset
     return center + offset, math.sqrt(max(variance, 0.0))
 
 
@@ -264,6 +265,13 @@ def _total(values: np.ndarray) -> float:
     return float(np.add.reduce(columns, dtype=np.float64) + np.add.reduce(rest, dtype=np.float64))
 
 
+def _squares(values: np.ndarray) -> float:
+    """The sum of squares. Of float64 in pieces too short for OpenBLAS to use threads of its own, which fight ours."""
+    if values.dtype == np.float32:
+        return float(np.dot(values, values))
+    return sum(float(np.dot(piece, piece)) for piece in np.split(values, range(BLAS_SERIAL, values.size, BLAS_SERIAL)))
+
+
 def _scaled_moments(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
     """Mean and deviation of finite values of any magnitude, in float64 and scaled by the largest."""
     if low == high:
@@ -272,7 +280,7 @@ def _scaled_moments(values: np.ndarray, low: float, high: float) -> tuple[float,
     scaled = values.astype(np.float64) / scale
     mean = float(np.add.reduce(scaled)) / scaled.size
     scaled -= mean
-    return mean * scale, math.sqrt(float(np.dot(scaled, scaled)) / scaled.size) * scale
+    return mean * scale, math.sqrt(_squares(scaled) / scaled.size) * scale
 
 
 def _magnitude(block: np.ndarray) -> np.ndarray:
