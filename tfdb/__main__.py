@@ -6,6 +6,9 @@ import pdb
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import tfdb
 from tfdb import program
@@ -20,13 +23,18 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tfdb",
         usage="python -m tfdb [options] (SCRIPT | -m MODULE) [ARG ...]",
         description="ipdb for TensorFlow: breakpoints and values inside compiled graphs.",
-        epilog="It stops at the program's first line; when a -c command set a breakpoint, it runs on to that one. "
-        "End of input quits, as in pdb.",
+        epilog="It stops at the program's first line; when a -c command set a breakpoint, it runs on to that one, "
+        "and with -w or --no-prompt it starts running. End of input quits, as in pdb.",
     )
     made.add_argument("-V", "--version", action="version", version=f"tfdb {tfdb.__version__}")
     made.add_argument(
         "-c", "--command", action="append", default=[], metavar="CMD", help="a debugger command at the start"
     )
+    made.add_argument(
+        "-w", "--watch", action="append", default=[], metavar="COND", help="the command `watch COND` (repeatable)"
+    )
+    made.add_argument("--no-prompt", action="store_true", help="print the report of the first stop and exit with 1")
+    made.add_argument("--report", metavar="FILE", type=Path, help="write what stopped the program as JSON")
     made.add_argument("--plain", action="store_true", help="plain pdb prompt (also chosen when stdin is no terminal)")
     made.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
     made.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the program and its arguments")
@@ -49,26 +57,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", str((os.cpu_count() or 1) + SPARE_THREADS))
     from tfdb import entry, prompt
+    from tfdb.watchstops import Ending
 
-    prompt.plain_wanted = options.plain
-    debugger = entry.take_over(options.command)
+    prompt.plain_wanted = options.plain or options.no_prompt
+    ending = Ending(options.no_prompt, options.report)
     try:
-        return run(chosen, debugger)
+        debugger = entry.take_over(options.command, options.watch, ending)
+        return run(chosen, debugger, ending)
+    except TfdbError as error:
+        print("Error:", error, file=sys.stderr)
+        return 2
     finally:
         entry.give_back()
 
 
-def run(chosen: program.Program, debugger: object) -> int:
+def run(chosen: program.Program, debugger: Any, ending: Any) -> int:
     """Run the program once, and again for each `run`; returns the exit status."""
     while True:
         try:
-            return run_once(chosen, debugger)
+            return run_once(chosen, debugger, ending)
         except pdb.Restart:
             chosen = program.Program(chosen.target, tuple(sys.argv[1:]), chosen.is_module)
             print("Restarting", chosen.target, *chosen.arguments)
 
 
-def run_once(chosen: program.Program, debugger: object) -> int:
+def run_once(chosen: program.Program, debugger: Any, ending: Any) -> int:
     """Run the program to its end, an error or the user's `q`; returns the exit status."""
     from tfdb import entry
 
@@ -84,14 +97,14 @@ def run_once(chosen: program.Program, debugger: object) -> int:
     try:
         entry.start(debugger)
         program.run(loaded, main_module)
-    except Quit:
-        return 0
+    except Quit as quit:
+        return exit_status(quit) if ending.no_prompt else 0
     except SystemExit as error:
         return exit_status(error)
     except pdb.Restart:
         raise
     except BaseException as error:
-        return after_error(error)
+        return after_error(error, ending)
     finally:
         entry.stop_tracing()
     return 0
@@ -105,15 +118,13 @@ def exit_status(error: SystemExit) -> int:
     return 1
 
 
-def after_error(error: BaseException) -> int:
-    """Post-mortem of an uncaught error; returns the exit status."""
+def after_error(error: BaseException, ending: Any) -> int:
+    """Post-mortem of an uncaught error, or its report; returns the exit status."""
     from tfdb import entry, prompt
 
     entry.stop_tracing()
-    try:
-        prompt.post_mortem(error)
-    except Quit:
-        return 1
+    with suppress(Quit):
+        prompt.after_error(error, ending)
     return 1
 
 

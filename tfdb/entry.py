@@ -13,18 +13,26 @@ from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
 from tfdb.session import Session
 from tfdb.sourcemap import in_site_packages, is_hidden
+from tfdb.watchstops import Ending, WatchStops
 
 _undo: list[Callable[[], None]] = []
 
 
-def take_over(commands: Sequence[str] = ()) -> Any:
+def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending: Ending = Ending()) -> Any:
     """Make this process the debugger's: `breakpoint()`, `pdb.set_trace()` and `ipdb.set_trace()` stop in tfdb.
 
     Returns the debugger; `commands` run at its first stop.
+
+    Raises:
+        conditions.WatchError: one of `watches` cannot be understood.
     """
     now = session.current(prompt.make_debugger)
     debugger = now.debugger
     debugger.rcLines.extend(commands)
+    now.watches = WatchStops(now, ending)
+    _undo.append(now.watches.watching.stop)
+    now.watches.start(watches)
+    debugger.start_at_once = bool(watches) or ending.no_prompt
     watch = ImportWatch(
         {name: lambda module: now.arm() for name in ("tensorflow", "keras", "tf_keras")} | {"ipdb": replace_set_trace},
         lambda: any(in_site_packages(filename) for filename in debugger.breaks),
@@ -102,7 +110,10 @@ def worker_session(parent: Session) -> Session:
 
 
 def start(debugger: Any) -> None:
-    """Stop at the next user line: the program's first."""
+    """Stop at the next user line, the program's first; with watches only its commands run there."""
+    if debugger.start_at_once and not debugger.rcLines:
+        debugger.start_running()
+        return
     debugger.reset()
     debugger.set_step()
     debugger.at_start = True

@@ -4,7 +4,7 @@ Importing TensorFlow under a trace function takes several times as long, and no 
 """
 
 import importlib.abc
-import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -37,9 +37,11 @@ class ImportWatch(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         if "." in name or name in self.searching:
             return None
-        self.searching.add(name)
+        self.searching.add(name)  # the other finders are asked, each once
         try:
-            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            spec = importlib.util.find_spec(name)
+        except ValueError:
+            return None
         finally:
             self.searching.discard(name)
         if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):

@@ -7,7 +7,7 @@ may be called only then.  A name that a release has moved raises `errors.Incompa
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -18,6 +18,7 @@ XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
 CALLING_OPS = frozenset(
     ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall")
 )
+CALL_OPS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
 FUNCTION_ATTRIBUTES = ("f", "then_branch", "else_branch", "body", "cond", "branches")
 
 
@@ -119,7 +120,19 @@ def visible(tensor: Any, graph: Any) -> bool:
 
 def is_control_flow_body(graph: Any) -> bool:
     """Whether the graph is the body of a branch or a loop, not of a function."""
-    return type(graph).__name__ in ("CondBranchFuncGraph", "WhileCondFuncGraph", "WhileBodyFuncGraph")
+    return isinstance(graph, private("ops.control_flow_v2_func_graphs", "ControlFlowFuncGraph"))
+
+
+def function_graph(graph: Any) -> Any:
+    """The graph of the function that `graph` is a branch or loop body in, or `graph` itself."""
+    while is_control_flow_body(graph) and graph.outer_graph is not None:
+        graph = graph.outer_graph
+    return graph
+
+
+def builds_control_flow(frame: FrameType) -> bool:
+    """Whether this frame of `func_graph_from_py_func` traces a branch or loop body rather than a function."""
+    return is_control_flow_body(frame.f_locals.get("func_graph"))
 
 
 def outermost(graph: Any) -> Any:
@@ -150,18 +163,22 @@ def generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
     return stacks[key][-1].get_effective_source_map() if key in stacks else {}
 
 
-def plant(callback: Callable[..., None], tensors: Sequence[Any]) -> Any:
+def plant(callback: Callable[..., Any], tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
     """Add an op to the current graph that calls `callback(*values)` eagerly each time it runs; returns the op.
 
-    The op has no outputs, so gradients and results do not change; `order` decides when it runs.
+    `outputs` are the dtypes of what the callback returns; nothing of the user's takes them, so gradients and results
+    do not change.  Control inputs decide when the op runs.
     """
     ops = private("framework.ops", "get_default_graph")()
-    function = private("ops.script_ops", "EagerFunc")(callback, [], False)
+    function = private("ops.script_ops", "EagerFunc")(callback, list(outputs), False)
     token = private("ops.script_ops", "_py_funcs").insert(function)
     function.tfdb_hook = True
     planted.append(function)
     with ops.name_scope("tfdb"):
-        return private("ops.gen_script_ops", "eager_py_func")(input=list(tensors), token=token, Tout=[], name="hook")
+        made = private("ops.gen_script_ops", "eager_py_func")(
+            input=list(tensors), token=token, Tout=list(outputs), name="hook"
+        )
+    return made[0].op if outputs else made
 
 
 def py_function_registry() -> type:
@@ -200,11 +217,16 @@ def remove_op_callback(callback: Callable[..., Any]) -> None:
     private("framework.op_callbacks", "remove_op_callback")(callback)
 
 
-def called_functions(op: Any) -> Iterator[str]:
-    """The names of the graph functions that this op calls (branches, loop bodies, a nested function)."""
+def attributes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes among the arguments of `_create_op_internal`, those after the op's type."""
+    return kwargs.get("attrs") or (args[4] if len(args) > 4 else None) or {}
+
+
+def called_functions(attributes: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the graph functions that an op of these attributes calls (branches, a loop body, a function)."""
     for name in FUNCTION_ATTRIBUTES:
-        if name in op.node_def.attr:
-            value = op.node_def.attr[name]
+        if name in attributes:
+            value = attributes[name]
             yield from [value.func.name] if value.func.name else [f.name for f in value.list.func]
 
 
@@ -214,24 +236,40 @@ def is_stateful(op: Any) -> bool:
 
 
 class Patches:
-    """Replaced attributes of TensorFlow's classes and modules, put back by `remove`."""
+    """Replaced attributes of TensorFlow's classes and modules, put back by `remove`.
+
+    Several parts of tfdb may stand at one door, the last come outermost.  One that leaves from the middle cannot take
+    its wrapper out, so it makes it pass everything through.
+    """
 
     def __init__(self) -> None:
         self.saved: list[tuple[Any, str, Any]] = []
+        self.wrappers: list[dict[str, Any]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Put `make(original)` in the place of `owner.name`."""
         original = owner.__dict__[name]
-        wrapper = make(original)
-        functools.update_wrapper(wrapper, original)
+        inner = {"now": make(original)}
+
+        def door(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return inner["now"](*args, **kwargs)
+
+        functools.update_wrapper(door, original)
+        inner["door"], inner["original"] = door, original
         self.saved.append((owner, name, original))
-        setattr(owner, name, wrapper)
+        self.wrappers.append(inner)
+        setattr(owner, name, door)
 
     def remove(self) -> None:
         """Put every original back, last replaced first.  Idempotent."""
         while self.saved:
             owner, name, original = self.saved.pop()
-            setattr(owner, name, original)
+            inner = self.wrappers.pop()
+            if owner.__dict__.get(name) is inner["door"]:
+                setattr(owner, name, original)
+            else:
+                inner["now"] = original
 
 
 def status_module() -> Any:

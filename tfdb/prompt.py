@@ -6,8 +6,10 @@
 
 import bdb
 import io
+import linecache
 import pdb
 import sys
+import traceback
 from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
@@ -28,6 +30,7 @@ class Commands(TensorCommands, StopCommands):
     session: Session
     graph_stop: GraphStop | None = None
     skip_hidden: bool = True
+    start_at_once: bool = False  # with watches: no stop at the first line
     at_start: bool = False  # before the program's first line
     has_input: bool = True
 
@@ -83,11 +86,11 @@ class Commands(TensorCommands, StopCommands):
     def graph_interaction(self, stop: GraphStop) -> None:
         """Open the prompt at a stop inside a graph; the user's wishes go to the session."""
         self.graph_stop = stop
-        frame = stop.frames[-1]
+        frame = stop.frames[-1] if stop.frames else stop.callers[-1][0]
         sys.stdout.flush()
         try:
-            self.message(stop_line(stop))  # type: ignore[attr-defined]
-            if stop.hit.point.event == "return":
+            self.message(stop.title or stop_line(stop))  # type: ignore[attr-defined]
+            if stop.event == "return":
                 self.message("--Return--")  # type: ignore[attr-defined]
                 self.interaction(frame, None)  # type: ignore[attr-defined]
             else:
@@ -120,7 +123,7 @@ class Commands(TensorCommands, StopCommands):
         stop = self.graph_stop
         if stop is None:
             return False
-        entry = stop.live_frame(frame) if frame is not None else stop.live[-1]
+        entry = stop.live_frame(frame) if frame is not None else (stop.live or [None])[-1]
         if entry is None or (entry.activation == 0 and kind != "step"):
             self.session.stepping = Stepping("eager")
             return False
@@ -150,6 +153,7 @@ class Commands(TensorCommands, StopCommands):
             self.session.stepping = None
             self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
         else:
+            self.session.stepping = None
             super().set_continue()  # type: ignore[misc]
 
     def step_in_eager(self, frame: FrameType | None) -> None:
@@ -167,7 +171,7 @@ class Commands(TensorCommands, StopCommands):
         """bdb's trace function: library frames are not entered, and symbolic passes are left to the line hooks."""
         if event == "call":
             filename = frame.f_code.co_filename
-            if is_hidden(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
+            if self.is_out_of_sight(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
                 return None
         if internals.current_graph() is not None:
             return None
@@ -176,6 +180,16 @@ class Commands(TensorCommands, StopCommands):
         except bdb.BdbQuit:
             sys.settrace(None)
             raise self.session.quitting or Quit(1) from None
+
+    def is_out_of_sight(self, filename: str) -> bool:
+        """Whether stepping leaves a file out: a library's, or text that exists nowhere (namedtuple, dataclasses)."""
+        return is_hidden(filename) or (filename.startswith("<") and not linecache.getlines(filename))
+
+    def stop_here(self, frame: FrameType) -> bool:
+        """bdb's question: does a step end in this eager frame?  Not in a library that calls the user's code back."""
+        if frame is not self.stopframe and self.is_out_of_sight(frame.f_code.co_filename):  # type: ignore[attr-defined]
+            return False
+        return bool(super().stop_here(frame))  # type: ignore[misc]
 
     def user_line(self, frame: FrameType) -> None:
         """A stop at a line.  At the program's first, a breakpoint that `-c` set makes it run on to that one."""
@@ -195,7 +209,7 @@ class Commands(TensorCommands, StopCommands):
         while lines and not resumed:
             resumed = bool(self.onecmd(self.precmd(lines.pop(0).strip())))  # type: ignore[attr-defined]
         self.rcLines = lines
-        if not resumed and self.breaks:  # type: ignore[attr-defined]
+        if not resumed and (self.breaks or self.start_at_once):  # type: ignore[attr-defined]
             self.set_continue()
         self.forget()  # type: ignore[attr-defined]
 
@@ -244,8 +258,9 @@ class Commands(TensorCommands, StopCommands):
 
 def stop_line(stop: GraphStop) -> str:
     """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
+    assert stop.hit is not None
     point = stop.hit.point
-    functions = [frame.function for frame in point.frames if not frame.hidden]
+    functions = [frame.function for frame in stop.live if frame.activation and not frame.hidden]
     kind = "graph stop" if point.graph else "eager stop"
     parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
     if point.event.startswith("<"):
@@ -311,3 +326,17 @@ def make_worker_debugger(for_session: Session) -> Any:
 def can_prompt(debugger: Any) -> bool:
     """Whether anyone can answer this debugger's prompt."""
     return debugger.has_input
+
+
+def after_error(error: BaseException, ending: Any) -> None:
+    """Post-mortem of a program's uncaught error; without a prompt, only its traceback."""
+    traceback.print_exception(error)
+    if not ending.no_prompt:
+        post_mortem(error)
+
+
+def post_mortem(error: BaseException) -> None:
+    """The prompt at the innermost user frame of an error."""
+    from tfdb import session
+
+    session.current(make_debugger).debugger.interaction(None, error.__traceback__)

@@ -20,10 +20,12 @@ from tfdb import internals
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
-from tfdb.linehooks import HookPoint, Hit, LineTracer, Planter, is_exporting, place_only
+from tfdb.linehooks import Hit, HookPoint, LineTracer, Planter, is_exporting, place_only
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.sourcemap import activations, has_line
 from tfdb.twins import Needs, Twins
+
+LINES = ("line", "iteration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,15 @@ class GraphStop:
     `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.
     """
 
-    hit: Hit
+    hit: Hit | None
     frames: list[FrameType]
     live: list[LiveFrame]
     callers: list[tuple[FrameType, int]]
     number_of_pass: int
     reason: str
+    event: str
+    title: str = ""
+    report: Any = None
 
     def live_frame(self, frame: FrameType) -> LiveFrame | None:
         """What a frame object of this stop stands for, or None when it is an eager caller's."""
@@ -66,11 +71,13 @@ class Session:
         self.lock = threading.RLock()
         self.at_prompt: set[int] = set()
         self.passes: Counter[int] = Counter()
+        self.before: dict[int, tuple[str, int]] = {}
         self.stepping: Stepping | None = None
         self.quitting: BaseException | None = None
         self.interrupted = False
         self.closed = False
         self.said: set[str] = set()
+        self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting)
         self.process = os.getpid()
@@ -157,7 +164,7 @@ class Session:
         if not stack:
             return
         place = dataclasses.replace(place_only(stack[0]), locals={**stack[0].names(), **names})
-        hit = Hit(HookPoint(-hash(name), name, (place,), (), "", False, True, None), ())
+        hit = Hit(HookPoint(-hash(name), name, (place,), (), "", 0, False, True, None), ())
         self.passes[hit.point.number] += 1
         with self.lock:
             if self.debugger.breakpoint_reason(hit) is not None:
@@ -193,11 +200,13 @@ class Session:
             return
         if self.quitting is not None:
             raise self.quitting
+        if self.is_repeated(hit.point):
+            return
         self.passes[hit.point.number] += 1
         if threading.get_ident() in self.at_prompt:
             return
         try:
-            if hit.point.event != "line" or self.stepping or self.interrupted or self.debugger.breaks:
+            if hit.point.event not in LINES or self.stepping or self.interrupted or self.debugger.breaks:
                 with self.lock:
                     reason = None if self.quitting else self.reason(hit)
                     if reason is not None:
@@ -206,6 +215,13 @@ class Session:
             self.debugger.error(f"tfdb could not stop here, the program goes on. {type(error).__name__}: {error}")
         if self.quitting is not None:
             raise self.quitting
+
+    def is_repeated(self, point: HookPoint) -> bool:
+        """Whether a loop's first iteration begins on the header that was reported just now, before the loop."""
+        before = self.before.get(point.place.activation)
+        if point.event in LINES:
+            self.before[point.place.activation] = (point.event, point.place.lineno)
+        return point.event == "iteration" and before == ("line", point.place.lineno)
 
     def reason(self, hit: Hit) -> str | None:
         """Why to stop at this hit, or None."""
@@ -217,7 +233,7 @@ class Session:
             return "set_trace" if hit.condition() else None
         if self.stepping is not None and steps_here(self.stepping, point.event, place.activation, place.lineno):
             return self.stepping.kind
-        if point.event.startswith("<") or (point.event == "line" and self.has_breakpoint_near(place)):
+        if point.event.startswith("<") or (point.event in LINES and self.has_breakpoint_near(place)):
             return self.debugger.breakpoint_reason(hit)
         return None
 
@@ -233,16 +249,19 @@ class Session:
         """
         entries = hit.frames()
         if hit.point.event == "return":
+            entries[-1] = self.at_last_line(entries[-1])
             entries[-1].locals["__return__"] = hit.returned()
-        callers = [live(frame, ()) for frame in hit.point.callers]
-        real = self.caller_frames(hit.point.graph) if callers_now is None else callers_now
+        chain = self.planter.open_calls.chain(hit.point.function)
+        entries = chain.frames + entries if chain is not None else entries
+        callers = [live(frame, ()) for frame in (chain or hit.point).callers]
+        real = self.caller_frames((chain or hit.point).graph) if callers_now is None else callers_now
         if entries[-1].activation == 0 and callers_now is None and hit.point.graph:
             real = self.without_the_line_shown(real, entries[-1])
         stack = entries if real else callers + entries
         self.stepping = None
 
         def ask(frames: list[FrameType]) -> None:
-            stop = GraphStop(hit, frames, stack, real, self.passes[hit.point.number], reason)
+            stop = GraphStop(hit, frames, stack, real, self.passes[hit.point.number], reason, hit.point.event)
             with self.prompting():
                 self.debugger.graph_interaction(stop)
 
@@ -250,6 +269,26 @@ class Session:
             standing(stack, ask)
         if self.stepping is not None and self.stepping.kind in ("next", "until") and hit.point.event == "return":
             self.stepping = Stepping("step")
+
+    def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame]) -> None:
+        """Open the prompt at the origin that a watch found; `title` is its screen, `report` what `why` explains."""
+        real = [] if stack else self.caller_frames("")
+
+        def ask(frames: list[FrameType]) -> None:
+            stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report)
+            with self.prompting():
+                self.debugger.graph_interaction(stop)
+
+        with self.lock:
+            self.stepping = None
+            standing(stack, ask)
+        if self.quitting is not None:
+            raise self.quitting
+
+    def at_last_line(self, frame: LiveFrame) -> LiveFrame:
+        """A frame that returns, at the line of its `return` that ran in this pass."""
+        _, lineno = self.before.get(frame.activation, ("", frame.lineno))
+        return dataclasses.replace(frame, lineno=lineno)
 
     @staticmethod
     def without_the_line_shown(real: list[tuple[FrameType, int]], shown: LiveFrame) -> list[tuple[FrameType, int]]:

@@ -1,0 +1,78 @@
+"""A watch that tripped -> the prompt at the origin, or the report and the end of the program."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfdb import render, screens
+from tfdb.errors import Quit
+from tfdb.frames import LiveFrame
+from tfdb.gate import Trip
+from tfdb.replay import Origin
+from tfdb.report import Frame, Report
+from tfdb.session import Session
+from tfdb.watching import Watching
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What to do at a stop besides the prompt: `no_prompt` ends the program with status 1, `path` gets the report."""
+
+    no_prompt: bool = False
+    path: Path | None = None
+
+
+class WatchStops:
+    """The session's watches, and what happens when one trips."""
+
+    def __init__(self, session: Session, ending: Ending) -> None:
+        self.session = session
+        self.ending = ending
+        self.watching = Watching(self.tripped)
+
+    def start(self, texts: Sequence[str]) -> None:
+        """Watch for these conditions from now on.
+
+        Raises:
+            conditions.WatchError: a text that cannot be understood.
+        """
+        self.watching.start(texts)
+
+    def tripped(self, trip: Trip, origin: Origin) -> None:
+        """A step went bad: say so, in the user's frame of the origin."""
+        self.stop(origin.report, origin.frames)
+
+    def stop(self, report: Report, frames: Sequence[Frame]) -> None:
+        """Print the screen of a report, write it, and prompt or end."""
+        self.write(report)
+        terminal = hasattr(self.session.debugger, "shell")
+        text = screens.watch_screen(report, render.terminal_width(), terminal and sys.stdout.isatty())
+        if self.ending.no_prompt:
+            self.session.debugger.message(text)
+            self.session.quit(Quit(1))
+            raise Quit(1)
+        self.session.stop_at_report(text, report, [live_frame(frame) for frame in frames])
+
+    def write(self, report: Report) -> None:
+        """Write the report where `--report` says."""
+        if self.ending.path is not None:
+            write_report(self.ending.path, report.to_json())
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Write a report's JSON to a file; a file that cannot be written is said, and the program goes on."""
+    try:
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"tfdb: the report cannot be written: {error}\n")
+
+
+def live_frame(frame: Frame) -> LiveFrame:
+    """A frame of the replay as one the prompt can stand in."""
+    line = frame.line
+    return LiveFrame(
+        line.file, line.line, line.function, line.line, (), dict(frame.globals), dict(frame.locals), (), 0, False
+    )
