@@ -14,6 +14,7 @@ from typing import Any
 
 from tfdb.errors import Incompatible
 
+DROPPED_BY_XLA = ("CheckNumerics", "Assert")
 XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
 CALLING_OPS = frozenset(
     ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall")
@@ -145,6 +146,18 @@ def outermost(graph: Any) -> Any:
 def is_xla(graph: Any) -> bool:
     """Whether the graph is traced for XLA (`jit_compile=True` on it or around it)."""
     return private("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph)
+
+
+def as_under_xla(op_type: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of the op factory for what XLA makes of a check that it drops without a word.
+
+    A function whose hooks keep XLA off must not raise where the user's compiled function goes on.
+    """
+    inputs = kwargs.get("inputs", args[0] if args else [])
+    if op_type == "Assert":
+        return "NoOp", [], [], [], kwargs.get("name")
+    attrs = kwargs.get("attrs") or {}
+    return "Identity", inputs, None, kwargs.get("input_types"), kwargs.get("name"), {"T": attrs["T"]}
 
 
 def in_vectorisation(frame: FrameType | None) -> bool:

@@ -1,19 +1,22 @@
 """Lines of a function that is being traced -> hook ops that report each later run of those lines, in program order.
 
 `plant` adds one hook for the line that a frame stands on.  `LineTracer` calls it for every line the user may want to
-stop at, while a graph is traced.  `Ordering` holds each hook between the effects before it and those after it.
+stop at, while a graph is traced.
 """
 
 import itertools
+import linecache
 import sys
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals, statements
+from tfdb import generated, internals
+from tfdb.callsites import CallSite, OpenCalls
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
+from tfdb.ordering import Ordering, is_hook
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
@@ -29,6 +32,7 @@ class HookPoint:
     frames: tuple[TracedFrame, ...]
     callers: tuple[TracedFrame, ...]
     graph: str
+    function: int
     xla: bool
     condition: Any
     returned: Any
@@ -63,45 +67,6 @@ class Hit:
         return part.make(self.values) if isinstance(part, Filled) else part
 
 
-class Ordering:
-    """Holds hooks in program order: a barrier waits for all effects before it and holds back all after it.
-
-    Automatic control dependencies order effects on one resource only, so a hook would see later assignments
-    (tensorflow's own ops need no more).  An op whose body holds hooks is a barrier too.
-    """
-
-    def __init__(self) -> None:
-        self.hooked: set[str] = set()
-        self.graphs: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any]]] = weakref.WeakKeyDictionary()
-
-    def holds_hooks(self, graph: Any) -> bool:
-        """Whether a run of the graph can reach a hook."""
-        return graph in self.graphs
-
-    def barrier(self, op: Any) -> None:
-        """Make an op, the newest of its graph, a barrier."""
-        if op.graph not in self.graphs:
-            before = [other for other in op.graph.get_operations() if other is not op and internals.is_stateful(other)]
-            self.graphs[op.graph] = ([], before)
-        last, since = self.graphs[op.graph]
-        op._add_control_inputs(since + last)
-        last[:], since[:] = [op], []
-
-    def created(self, op: Any) -> None:
-        """Take note of an op that was just added to any graph."""
-        if self.hooked and op.type in internals.CALLING_OPS and any(name in self.hooked for name in internals.called_functions(op)):
-            self.barrier(op)
-        elif op.graph in self.graphs and internals.is_stateful(op) and not is_hook(op):
-            last, since = self.graphs[op.graph]
-            op._add_control_inputs(last)
-            since.append(op)
-
-
-def is_hook(op: Any) -> bool:
-    """Whether the op is one of tfdb's."""
-    return op.type == "EagerPyFunc" and "tfdb" in op.name
-
-
 class Planter:
     """Plants hooks and keeps what all of them share: the ordering, the activations' numbers, the callback."""
 
@@ -111,6 +76,7 @@ class Planter:
         self.on_hit = on_hit
         self.on_problem = on_problem
         self.ordering = Ordering()
+        self.open_calls = OpenCalls()
         self.on_op: Callable[[Any], None] | None = None
         self.patches = internals.Patches()
         self.numbers: dict[int, int] = {}
@@ -131,9 +97,16 @@ class Planter:
     def watching_ops(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The graph's op factory, telling `ordering` of each op."""
 
-        def create_op(graph: Any, *args: Any, **kwargs: Any) -> Any:
-            op = original(graph, *args, **kwargs)
+        def create_op(graph: Any, op_type: str, *args: Any, **kwargs: Any) -> Any:
+            if op_type in internals.DROPPED_BY_XLA and internals.is_xla(graph):
+                return original(graph, *internals.as_under_xla(op_type, args, kwargs))
+            calls = op_type in internals.CALL_OPS and self.ordering.hooked
+            callee = self.ordering.callee(op_type, internals.attributes(args, kwargs)) if calls else None
+            enter = self.plant_call(graph, callee) if callee is not None else None
+            op = original(graph, op_type, *args, **kwargs)
             self.ordering.created(op)
+            if enter is not None:
+                self.plant_end(*enter)
             if self.on_op is not None and not is_hook(op):
                 self.on_op(op)
             return op
@@ -145,11 +118,11 @@ class Planter:
 
         def from_func_graph(name: Any, graph: Any, attrs: Any, *args: Any, **kwargs: Any) -> Any:
             if self.ordering.holds_hooks(graph):
-                self.ordering.hooked.add(name if isinstance(name, str) else name.decode())
+                self.ordering.named(name, graph)
                 attrs = {key: value for key, value in (attrs or {}).items() if key not in internals.XLA_ATTRIBUTES}
             function = original(name, graph, attrs, *args, **kwargs)
             if self.ordering.holds_hooks(graph):
-                self.ordering.hooked.add(function.name.decode())
+                self.ordering.named(function.name, graph)
             return function
 
         return from_func_graph
@@ -168,15 +141,12 @@ class Planter:
         training step), the eager line that called it stands in.
         """
         self.install()
-        trace = sys.gettrace()
-        sys.settrace(None)
-        try:
-            return self.plant_untraced(frame, event, condition, returned, names or {})
-        except Exception as error:
-            self.on_problem(frame, error)
-            return None
-        finally:
-            sys.settrace(trace)
+        with untraced():
+            try:
+                return self.plant_untraced(frame, event, condition, returned, names or {})
+            except Exception as error:
+                self.on_problem(frame, error)
+                return None
 
     def plant_untraced(
         self, frame: FrameType, event: str, condition: Any, returned: Any, names: dict[str, Any]
@@ -195,7 +165,8 @@ class Planter:
             event,
             tuple(reversed(frames)),
             tuple(place_only(caller) for caller in reversed(callers)),
-            internals.outermost(graph).name,
+            internals.function_graph(graph).name,
+            self.ordering.key(graph),
             internals.is_xla(graph),
             carrier.template(condition),
             carrier.template(returned),
@@ -203,6 +174,31 @@ class Planter:
         op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
         self.ordering.barrier(op)
         return point
+
+    def plant_call(self, graph: Any, callee: int) -> tuple[CallSite, Any] | None:
+        """Before a call of a function that holds hooks: one that carries the caller's values of this pass."""
+        frame = sys._getframe(1)
+        if graph is not internals.current_graph():
+            return None
+        with untraced():
+            try:
+                stack, callers = split_stack(frame)
+                carrier = Carrier(graph)
+                frames = tuple(carrier.frame(each, self.number(each)) for each in reversed(stack))
+                outside = tuple(place_only(caller) for caller in reversed(callers))
+                key, name = self.ordering.key(graph), internals.function_graph(graph).name
+                site = CallSite(key, callee, name, frames, outside)
+                enter = internals.plant(lambda *values: self.open_calls.enter(site, values), carrier.tensors, ["int64"])
+                self.ordering.barrier(enter)
+                return site, enter
+            except Exception as error:
+                self.on_problem(frame, error)
+                return None
+
+    def plant_end(self, site: CallSite, enter: Any) -> None:
+        """After that call: one that says it is over."""
+        with untraced():
+            self.ordering.barrier(internals.plant(lambda token: self.open_calls.leave(site, token), enter.outputs))
 
     def number(self, activation: Activation) -> int:
         """The activation's number: one per call of a function while tracing."""
@@ -216,34 +212,53 @@ class Planter:
         self.numbers[id(base)] = next(self.counter)
 
 
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Within the block this thread has no trace function."""
+    trace = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(trace)
+
+
 def begins(frame: FrameType) -> str | None:
     """What of the user's begins at the frame's line: "line", "iteration" (a loop's header again), or None."""
     code = frame.f_code
     if GENERATED_FILE not in code.co_filename:
         return "line"
-    return statements.kind(code.co_filename, frame.f_lineno)
+    if (code.co_filename, frame.f_lineno) not in internals.generated_lines():
+        return None
+    return generated.kind(code.co_filename, frame.f_lineno)
 
 
 def split_stack(frame: FrameType) -> tuple[list[Activation], list[Activation]]:
-    """The activations inside the graph that is being built, and those of its eager callers, each innermost first.
+    """The activations inside the function that is being traced, and those around its tracing, each innermost first.
 
     Library frames at the inner end are left out: the first is the user's.
     """
-    seen, inside, each = set(), set(), frame
-    while each is not None:
-        seen.add(id(each))
-        if each.f_code.co_name == "func_graph_from_py_func":
-            inside = set(seen)
-        each = each.f_back
+    inside = next(traces(frame), None)
     stack = list(activations(frame))
-    traced = [activation for activation in stack if not inside or id(activation.base) in inside]
+    traced = [activation for activation in stack if inside is None or id(activation.base) in inside]
     first = next((n for n, activation in enumerate(traced) if not activation.hidden), len(traced))
     return traced[first:], stack[len(traced) :]
 
 
 def traced_stack(frame: FrameType) -> list[Activation]:
-    """The activations inside the graph that is being built, innermost first."""
-    return split_stack(frame)[0]
+    """The activations inside all functions that are being traced, innermost first."""
+    inside = list(traces(frame))
+    return [activation for activation in activations(frame) if not inside or id(activation.base) in inside[-1]]
+
+
+def traces(frame: FrameType | None) -> Iterator[set[int]]:
+    """For each function that is being traced on this stack, innermost first: the frames inside it, by id."""
+    seen = set()
+    while frame is not None:
+        seen.add(id(frame))
+        if frame.f_code.co_name == "func_graph_from_py_func" and not internals.builds_control_flow(frame):
+            yield set(seen)
+        frame = frame.f_back
 
 
 def place_only(activation: Activation) -> TracedFrame:
@@ -323,8 +338,8 @@ class LineTracer:
         filename = frame.f_code.co_filename
         if GENERATED_FILE not in filename and (is_hidden(filename) or not self.may_plant(filename, frame.f_code)):
             return None
-        if filename == "<string>" and frame.f_code.co_name.startswith("__"):
-            return None  # a method that dataclasses or namedtuple wrote
+        if filename.startswith("<") and not linecache.getlines(filename):
+            return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         if internals.current_graph() is None or internals.in_vectorisation(frame):
             return self.previous(frame, event, arg) if self.previous is not None else None
         self.planter.renumber(frame)
