@@ -169,6 +169,12 @@ def live(frame: TracedFrame, values: Sequence[Any]) -> LiveFrame:
     )
 
 
+def live_without_tensors(frame: TracedFrame) -> LiveFrame:
+    """The traced frame where this pass's values are not known: names that stand for tensors are left out."""
+    known = {name: value for name, value in frame.locals.items() if not isinstance(value, Filled)}
+    return live(dataclasses.replace(frame, locals=known, attributes=()), ())
+
+
 def children(value: Any) -> list[Any] | None:
     """What a container holds, in order, or None for what is no container."""
     if isinstance(value, dict):
