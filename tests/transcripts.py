@@ -32,7 +32,7 @@ def play(program: Callable[[], object], transcript: str) -> str:
     """
     __tracebackhide__ = True
     expected = transcript_lines(transcript)
-    output, raised = _record(program, typed_lines(expected))
+    output, raised = record(program, typed_lines(expected))
     if problem := mismatch(expected, printed_lines(output)):
         raise AssertionError(problem) from raised
     return output
@@ -113,7 +113,8 @@ class _Typist(io.StringIO):
         return line + "\n"
 
 
-def _record(program: Callable[[], object], typed: Sequence[str]) -> tuple[str, BaseException | None]:
+def record(program: Callable[[], object], typed: Sequence[str]) -> tuple[str, BaseException | None]:
+    """What a session prints while the debugger is fed `typed`, and what the program raised, or None."""
     output = io.StringIO()
     raised: BaseException | None = None
     try:

@@ -56,12 +56,10 @@ class OpenCalls:
         with self.lock:
             self.open[site.callee].pop(int(token), None)
 
-    def forget(self, graph: str) -> None:
-        """No call that began in this graph is open any more: it has ended, maybe by an error."""
+    def clear(self) -> None:
+        """No graph is being run for Python any more: calls that are open still were left by an error."""
         with self.lock:
-            for calls in self.open.values():
-                for token in [token for token, (site, _) in calls.items() if site.graph == graph]:
-                    del calls[token]
+            self.open.clear()
 
     def chain(self, function: int) -> Chain | None:
         """The open calls that lead to a graph function, or None when Python calls it itself.

@@ -356,6 +356,8 @@ class LineTracer:
             sys.settrace(None)
             try:
                 self.plant(frame, event, arg)
+            except Exception as error:
+                self.planter.on_problem(frame, error)
             finally:
                 sys.settrace(self.on_call)
         if event == "return" and frame is self.until:
@@ -379,7 +381,7 @@ class LineTracer:
             return
         code = here.code or frame.f_code
         self.seen.add((here.filename, *line_range(code)))
-        stops = self.stops(here.filename, here.lineno)
+        stops = any(self.stops(here.filename, line) for line in (here.lineno, code.co_firstlineno))
         self.armed = self.armed or stops
         if stops or ((self.armed or self.wanted(code)) and not self.is_full(here)):
             self.last[base] = here.lineno

@@ -87,6 +87,7 @@ class Commands(TensorCommands, StopCommands):
         """Open the prompt at a stop inside a graph; the user's wishes go to the session."""
         self.graph_stop = stop
         frame = stop.frames[-1] if stop.frames else stop.callers[-1][0]
+        self.bring_displays(stop)
         sys.stdout.flush()
         try:
             self.message(stop.title or stop_line(stop))  # type: ignore[attr-defined]

@@ -267,8 +267,8 @@ class Session:
 
         with attributes_of_this_pass(entries):
             standing(stack, ask)
-        if self.stepping is not None and self.stepping.kind in ("next", "until") and hit.point.event == "return":
-            self.stepping = Stepping("step")
+        if self.stepping is not None and hit.point.event == "return":
+            self.stepping = after_return(self.stepping, entries)
 
     def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame]) -> None:
         """Open the prompt at the origin that a watch found; `title` is its screen, `report` what `why` explains."""
@@ -321,6 +321,8 @@ class Session:
 
     def after_call(self, frame: FrameType) -> None:
         """A graph call is over on this thread: stepping goes on in the eager code that made it."""
+        if not self.door.active:
+            self.planter.open_calls.clear()
         if self.quitting is None and self.stepping is not None:
             self.stepping = None
             self.debugger.step_in_eager(frame)
@@ -339,6 +341,14 @@ class Session:
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
         return self.planter, self.door, self.twins, self.op_breaks
+
+
+def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:
+    """What a wish about the function that is returning now becomes: about its caller."""
+    if stepping.activation != entries[-1].activation or stepping.kind == "step":
+        return stepping
+    caller = next((entry.activation for entry in entries[-2::-1] if not entry.hidden), 0)
+    return Stepping("next", caller) if stepping.kind == "return" and caller else Stepping("step")
 
 
 def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:

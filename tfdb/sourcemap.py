@@ -115,10 +115,20 @@ def activations(
             if is_scaffolding(frame, (here or origin or ("", 0, ""))[2]):
                 inner.append(frame)
             else:
+                origin = origin or line_before(lines, frame, line_of(frame))
                 if origin is not None:
                     yield converted(origin, frame, inner)
                 inner, origin = [], None
         frame = frame.f_back
+
+
+def line_before(
+    lines: Mapping[tuple[str, int], tuple[str, int, str]], frame: FrameType, lineno: int
+) -> tuple[str, int, str] | None:
+    """The user's line nearest above a generated line that AutoGraph mapped to none, as its own `return`."""
+    code = frame.f_code
+    above = (lines.get((code.co_filename, line)) for line in range(lineno - 1, code.co_firstlineno - 1, -1))
+    return next((found for found in above if found is not None), None)
 
 
 def is_scaffolding(frame: FrameType, function: str) -> bool:

@@ -31,7 +31,7 @@ class StopCommands:
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the current frame; lambdas and comprehensions see the locals too."""
         names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
-        return eval(expression, names)
+        return eval(expression, names, self.curframe_locals)  # type: ignore[attr-defined]
 
     def do_break(self, arg: str, temporary: int = 0) -> None:
         try:
@@ -67,6 +67,19 @@ class StopCommands:
         code = inspect.unwrap(value.python_function).__code__
         lines = [line for _, _, line in code.co_lines() if line and line > code.co_firstlineno]
         return f"{code.co_filename}:{min(lines, default=code.co_firstlineno)}"
+
+    def bring_displays(self, stop: Any) -> None:
+        """`display` belongs to a frame; a graph's stand-in frames are new at each stop, so it is kept by function."""
+        kept = self.__dict__.setdefault("graph_displays", {})
+        for frame, entry in zip(stop.frames, stop.live, strict=True):
+            self.displaying[frame] = kept.setdefault(entry.activation, {})  # type: ignore[attr-defined]
+
+    def preloop(self) -> None:
+        for expression, old in self.displaying.get(self.curframe, {}).items():  # type: ignore[attr-defined]
+            new = self._getval_except(expression)  # type: ignore[attr-defined]
+            if new is not old and repr(new) != repr(old):  # == of two tensors is a tensor
+                self.displaying[self.curframe][expression] = new  # type: ignore[attr-defined]
+                self.message(f"display {expression}: {new!r}  [old: {old!r}]")  # type: ignore[attr-defined]
 
     def do_args(self, arg: str) -> None:
         stop = self.graph_stop  # type: ignore[attr-defined]

@@ -1,0 +1,394 @@
+"""`n`, `s`, `r`, `unt`, `u`, `d` and `c` in running graphs: the line shown is the one about to run, as in eager code."""
+
+from typing import Any
+
+import tensorflow as tf
+
+import tfdb
+from walks import walk
+
+
+def halved(v: Any) -> Any:
+    w = v / 2.0
+    if tf.reduce_sum(w) > 1.0:
+        w = w - 1.0
+    else:
+        w = w + 1.0
+    return w
+
+
+@tf.function
+def squared(z: Any) -> Any:
+    shifted = z + 10.0
+    return shifted * shifted
+
+
+@tf.function
+def nested_calls(x: Any) -> Any:
+    y = halved(x)
+    z = squared(y)
+    return z + x
+
+
+def run_nested_calls() -> None:
+    tfdb.set_trace()
+    for n in (1.0, 4.0):
+        result = nested_calls(tf.constant(n))
+        print("result", float(result))
+
+
+def test_next_goes_over_calls_and_step_into_them() -> None:
+    walk(
+        run_nested_calls,
+        """
+        b nested_calls       | Breakpoint 1 at ...
+        c                    | nested_calls: y = halved(x)
+        p float(x)           | 1.0
+        n                    | nested_calls: z = squared(y)
+        n                    | nested_calls: return z + x
+        p float(y), float(z) | (1.5, 132.25)
+        n                    | --Return-- / nested_calls: return z + x
+        c                    | result 133.25 / nested_calls: y = halved(x)
+        p float(x)           | 4.0
+        s                    | halved: w = v / 2.0
+        n                    | halved: if tf.reduce_sum(w) > 1.0:
+        p float(w)           | 2.0
+        n                    | halved: w = w - 1.0
+        s                    | halved: return w
+        s                    | --Return-- / halved: return w
+        retval               | <tf.Tensor: shape=(), dtype=float32, numpy=1.0>
+        s                    | nested_calls: z = squared(y)
+        s                    | squared: shifted = z + 10.0
+        s                    | squared: return shifted * shifted
+        s                    | --Return-- / squared: return shifted * shifted
+        retval               | <tf.Tensor: shape=(), dtype=float32, numpy=121.0>
+        n                    | nested_calls: return z + x
+        s                    | --Return-- / nested_calls: return z + x
+        s                    | run_nested_calls: print("result", float(result))
+        p float(result)      | 125.0
+        cl 1                 | Deleted breakpoint 1 at ...
+        c                    | result 125.0
+    """,
+    )
+
+
+def test_return_goes_to_the_end_of_the_function_and_until_forwards() -> None:
+    walk(
+        run_nested_calls,
+        """
+        b halved   | Breakpoint 1 at ...
+        c          | halved: w = v / 2.0
+        r          | --Return-- / halved: return w
+        retval     | <tf.Tensor: shape=(), dtype=float32, numpy=1.5>
+        r          | nested_calls: z = squared(y)
+        p float(y) | 1.5
+        unt        | nested_calls: return z + x
+        p float(z) | 132.25
+        c          | result 133.25 / halved: w = v / 2.0
+        r          | --Return-- / halved: return w
+        u          | nested_calls: y = halved(x)
+        p float(x) | 4.0
+        n          | nested_calls: z = squared(y)
+        n          | nested_calls: return z + x
+        cl 1       | Deleted breakpoint 1 at ...
+        c          | result 125.0
+    """,
+    )
+
+
+@tf.function
+def loops(n: Any) -> Any:
+    total = tf.constant(0)
+    for i in tf.range(n):
+        if i == 1:
+            continue
+        total = total + i
+        if total > 4:
+            break
+    while total > 0:
+        total = total - 3
+    return total
+
+
+def run_loops() -> None:
+    tfdb.set_trace()
+    print(int(loops(3)), int(loops(9)))
+
+
+def test_loops_of_tensors_are_stepped_through_iteration_by_iteration() -> None:
+    walk(
+        run_loops,
+        """
+        b loops              | Breakpoint 1 at ...
+        c                    | loops: total = tf.constant(0)
+        n                    | loops: for i in tf.range(n):
+        n                    | loops: if i == 1:
+        p int(i), int(total) | (0, 0)
+        n                    | loops: total = total + i
+        n                    | loops: if total > 4:
+        p int(i), int(total) | (0, 0)
+        n                    | loops: for i in tf.range(n):
+        n                    | loops: if i == 1:
+        p int(i)             | 1
+        n                    | loops: continue
+        n                    | loops: for i in tf.range(n):
+        n                    | loops: if i == 1:
+        p int(i), int(total) | (2, 0)
+        n                    | loops: total = total + i
+        n                    | loops: if total > 4:
+        n                    | loops: while total > 0:
+        p int(total)         | 2
+        n                    | loops: total = total - 3
+        n                    | loops: while total > 0:
+        p int(total)         | -1
+        n                    | loops: return total
+        n                    | --Return-- / loops: return total
+        n                    | loops: total = tf.constant(0)
+        cl 1                 | Deleted breakpoint 1 at ...
+        c                    | -1 -1
+    """,
+    )
+
+
+def test_until_leaves_a_loop() -> None:
+    walk(
+        run_loops,
+        """
+        b loops | Breakpoint 1 at ...
+        c       | loops: total = tf.constant(0)
+        n       | loops: for i in tf.range(n):
+        n       | loops: if i == 1:
+        unt     | loops: total = total + i
+        unt     | loops: if total > 4:
+        unt     | loops: while total > 0:
+        unt     | loops: total = total - 3
+        unt     | loops: return total
+        cl 1    | Deleted breakpoint 1 at ...
+        c       | -1 -1
+    """,
+    )
+
+
+@tf.function
+def early(x: Any) -> Any:
+    if x > 2.0:
+        return x * 10.0
+    y = x + 0.5
+    if y > 1.0:
+        return -y
+    return y
+
+
+def run_early() -> None:
+    tfdb.set_trace()
+    for x in (3.0, 1.0, 0.25):
+        print("early", float(early(tf.constant(x))))
+
+
+def test_only_the_branch_taken_is_stepped_through() -> None:
+    walk(
+        run_early,
+        """
+        b early | Breakpoint 1 at ...
+        c       | early: if x > 2.0:
+        n       | early: return x * 10.0
+        n       | --Return-- / early: return x * 10.0
+        retval  | <tf.Tensor: shape=(), dtype=float32, numpy=30.0>
+        c       | early 30.0 / early: if x > 2.0:
+        n       | early: y = x + 0.5
+        n       | early: if y > 1.0:
+        n       | early: return -y
+        n       | --Return-- / early: return -y
+        c       | early -1.5 / early: if x > 2.0:
+        n       | early: y = x + 0.5
+        n       | early: if y > 1.0:
+        n       | early: return y
+        n       | --Return-- / early: return y
+        retval  | <tf.Tensor: shape=(), dtype=float32, numpy=0.75>
+        cl 1    | Deleted breakpoint 1 at ...
+        c       | early 0.75
+    """,
+    )
+
+
+@tf.function
+def unrolled(x: Any) -> Any:
+    for k in range(2):
+        x = x * (k + 2)
+    layers = [tf.abs, tf.negative]
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def run_unrolled() -> None:
+    tfdb.set_trace()
+    print(float(unrolled(tf.constant(1.5))), float(unrolled(tf.constant(-2.0))))
+
+
+def test_loops_that_python_unrolls() -> None:
+    walk(
+        run_unrolled,
+        """
+        b unrolled    | Breakpoint 1 at ...
+        c             | unrolled: for k in range(2):
+        n             | unrolled: x = x * (k + 2)
+        p k, float(x) | (0, 1.5)
+        n             | unrolled: for k in range(2):
+        n             | unrolled: x = x * (k + 2)
+        p k, float(x) | (1, 3.0)
+        n             | unrolled: layers = [tf.abs, tf.negative]
+        n             | unrolled: for layer in layers:
+        n             | unrolled: x = layer(x)
+        n             | unrolled: for layer in layers:
+        n             | unrolled: x = layer(x)
+        p float(x)    | 9.0
+        c             | unrolled: for k in range(2):
+        p float(x)    | -2.0
+        cl 1          | Deleted breakpoint 1 at ...
+        c             | -9.0 -12.0
+    """,
+    )
+
+
+@tf.custom_gradient
+def clipped(x: Any) -> Any:
+    y = tf.minimum(x, 1.0)
+
+    def grad(upstream: Any) -> Any:
+        scale = upstream * 0.5
+        return scale
+
+    return y, grad
+
+
+@tf.function
+def differentiated(x: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = clipped(x) * 3.0
+    g = tape.gradient(y, x)
+    return g
+
+
+def run_differentiated() -> None:
+    tfdb.set_trace()
+    for n in (1.0, 2.0):
+        print("gradient", float(differentiated(tf.constant(n))))
+
+
+def test_step_goes_into_a_custom_gradient() -> None:
+    walk(
+        run_differentiated,
+        """
+        b differentiated  | Breakpoint 1 at ...
+        c                 | differentiated: with tf.GradientTape() as tape:
+        s                 | differentiated: tape.watch(x)
+        s                 | differentiated: y = clipped(x) * 3.0
+        s                 | clipped: y = tf.minimum(x, 1.0)
+        s                 | clipped: def grad(upstream: Any) -> Any:
+        s                 | clipped: return y, grad
+        s                 | --Return-- / clipped: return y, grad
+        s                 | differentiated: with tf.GradientTape() as tape:
+        s                 | differentiated: g = tape.gradient(y, x)
+        s                 | grad: scale = upstream * 0.5
+        p float(upstream) | 3.0
+        s                 | grad: return scale
+        p float(scale)    | 1.5
+        s                 | --Return-- / grad: return scale
+        s                 | differentiated: return g
+        p float(g)        | 1.5
+        n                 | --Return-- / differentiated: return g
+        n                 | gradient 1.5 / run_differentiated: for n in (1.0, 2.0):
+        cl 1              | Deleted breakpoint 1 at ...
+        c                 | gradient 1.5
+    """,
+    )
+
+
+def test_step_goes_from_eager_code_into_a_function_and_next_over_it() -> None:
+    walk(
+        run_nested_calls,
+        """
+        n | run_nested_calls: result = nested_calls(tf.constant(n))
+        n | run_nested_calls: print("result", float(result))
+        n | result 133.25 / run_nested_calls: for n in (1.0, 4.0):
+        s | run_nested_calls: result = nested_calls(tf.constant(n))
+        s | nested_calls: y = halved(x)
+        r | --Return-- / nested_calls: return z + x
+        n | run_nested_calls: print("result", float(result))
+        c | result 125.0
+    """,
+    )
+
+
+def test_next_over_a_call_that_holds_a_breakpoint_stops_there() -> None:
+    walk(
+        run_nested_calls,
+        """
+        b squared  | Breakpoint 1 at ...
+        n          | run_nested_calls: result = nested_calls(tf.constant(n))
+        n          | squared: shifted = z + 10.0
+        p float(z) | 1.5
+        n          | squared: return shifted * shifted
+        n          | --Return-- / squared: return shifted * shifted
+        n          | nested_calls: return z + x
+        n          | --Return-- / nested_calls: return z + x
+        n          | run_nested_calls: print("result", float(result))
+        n          | result 133.25 / run_nested_calls: for n in (1.0, 4.0):
+        n          | run_nested_calls: result = nested_calls(tf.constant(n))
+        n          | squared: shifted = z + 10.0
+        n          | squared: return shifted * shifted
+        p float(z) | 1.0
+        cl 1       | Deleted breakpoint 1 at ...
+        c          | result 125.0
+    """,
+    )
+
+
+def test_up_then_next_runs_on_to_the_callers_next_line() -> None:
+    walk(
+        run_nested_calls,
+        """
+        b halved | Breakpoint 1 at ...
+        c        | halved: w = v / 2.0
+        u        | nested_calls: y = halved(x)
+        n        | nested_calls: z = squared(y)
+        c        | result 133.25 / halved: w = v / 2.0
+        u        | nested_calls: y = halved(x)
+        u        | run_nested_calls: result = nested_calls(tf.constant(n))
+        p n      | 4.0
+        n        | run_nested_calls: print("result", float(result))
+        cl 1     | Deleted breakpoint 1 at ...
+        c        | result 125.0
+    """,
+    )
+
+
+def test_display_follows_the_values() -> None:
+    walk(
+        run_loops,
+        """
+        b loops              | Breakpoint 1 at ...
+        c                    | loops: total = tf.constant(0)
+        n                    | loops: for i in tf.range(n):
+        display int(total)   | display int(total): 0
+        n                    | loops: if i == 1:
+        n                    | loops: total = total + i
+        n                    | loops: if total > 4:
+        n                    | loops: for i in tf.range(n):
+        n                    | loops: if i == 1:
+        n                    | loops: continue
+        n                    | loops: for i in tf.range(n):
+        n                    | loops: if i == 1:
+        n                    | loops: total = total + i
+        n                    | loops: if total > 4: / display int(total): 2  [old: 0]
+        n                    | loops: while total > 0:
+        n                    | loops: total = total - 3
+        undisplay int(total) |
+        n                    | loops: while total > 0:
+        n                    | loops: return total
+        cl 1                 | Deleted breakpoint 1 at ...
+        c                    | -1 -1
+    """,
+    )
