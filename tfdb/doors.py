@@ -20,6 +20,7 @@ from .steps import Step
 
 patches = internals.Patches()
 keras_patches = internals.Patches()
+new_patches = internals_gate.NewPatches()
 hooked: set[str] = set()
 
 
@@ -48,13 +49,14 @@ def install_keras() -> None:
         return
     hooked.update(fresh)
     keras_patches.remove()
+    new_patches.remove()
     for owner, name in internals_gate.optimizer_classes():
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name))
     for owner, name in internals_gate.loss_scaling_classes():
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name, scaled=True))
     for owner in internals_gate.built_classes():
         if "__new__" in owner.__dict__:  # Keras reads the signature of a layer's __init__
-            internals_gate.replace_new(keras_patches, owner, creating)
+            new_patches.replace(owner, creating)
         else:
             keras_patches.replace(owner, "__init__", constructing)
     for owner, name in internals_gate.loss_containers():
@@ -65,6 +67,7 @@ def uninstall() -> None:
     """Put every replaced method back; gates in graphs traced before do nothing from now on.  Idempotent."""
     gate.active = False
     keras_patches.remove()
+    new_patches.remove()
     patches.remove()
     hooked.clear()
     blame.built.clear()
@@ -167,9 +170,10 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
         gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
         variables = targets(self, pairs, args, kwargs, len(gradients))
-        gradients = guarded(gradients, variables, "scaled" if scaled else "gradient", sys._getframe(1))
-        grads = list(zip(gradients, [v for _, v in pairs], strict=True)) if pairs is not None else gradients
-        with gate.quiet(), compiled_guard(gradients, variables, scaled), Deferred(None if scaled else variables):
+        grads = pairs if pairs is not None else gradients
+        passed = guard(gradients, variables, "scaled" if scaled else "gradient", sys._getframe(1))
+        deferred = Deferred(None if scaled or internals_gate.has_finite_update(self) else variables)
+        with gate.quiet(), compiled_guard(gradients, variables, scaled), after(passed), deferred:
             return original(self, grads, *args, **kwargs)
 
     return apply
@@ -200,23 +204,26 @@ def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> l
     return list(given) if len(list(given)) == count else [None] * count
 
 
-def guarded(gradients: list[Any], variables: list[Any], kind: str, frame: Any) -> list[Any]:
-    """The gradients, after the gate: they are read only when it has let them through."""
-    import tensorflow as tf
-
+def guard(gradients: list[Any], variables: list[Any], kind: str, frame: Any) -> Any | None:
+    """The gate of an optimizer's gradients, which all it does must wait for; None in eager code and under XLA."""
     tensors, names = floating(gradients, [name_of(variable) for variable in variables])
     if not tensors:
-        return gradients
+        return None
     if internals.current_graph() is None:
         check_eager(Place(None, kind, tuple(names)), tensors, frame)
-        return gradients
+        return None
     step = steps.current()
     if step is None or internals.is_xla(internals.current_graph()):
-        return gradients
+        return None
     pending, labels = take_pending(step)
-    passed = plant(Place(step, kind, (*names, *labels)), [*tensors, *pending])
-    with tf.control_dependencies([passed]):
-        return [identity(gradient) for gradient in gradients]
+    return plant(Place(step, kind, (*names, *labels)), [*tensors, *pending])
+
+
+def after(passed: Any | None) -> contextlib.AbstractContextManager[Any]:
+    """Ops of the block run after the gate.  They wait themselves: an identity per gradient would cost as much again."""
+    import tensorflow as tf
+
+    return contextlib.nullcontext() if passed is None else tf.control_dependencies([passed])
 
 
 def identity(value: Any) -> Any:
@@ -352,7 +359,8 @@ def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> 
     if not tensors or not internals.is_symbolic(tensors[0]):
         return value
     if not variable.trainable and steps.is_small(variable):
-        step.pending.append((graph, tensors[0], names[0]))
+        if not internals_gate.in_metric(frame):  # what a metric holds comes out as its result
+            step.pending.append((graph, tensors[0], names[0]))
         return value
     passed = plant(Place(step, "update", names), tensors)
     with tf.control_dependencies([passed]):

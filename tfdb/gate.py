@@ -1,8 +1,8 @@
 """Gradients, updates and outputs of a training step -> one predicate, and a Trip when it fails.
 
-In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs and takes nothing when the
-values are finite, so it costs next to nothing.  Whatever the sums say, the branch looks at every element before it
-speaks: a sum of finite numbers may overflow.  The weights change only after the gate.
+In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs, as one bundle, and takes
+nothing when the values are finite, so it costs next to nothing.  A sum of finite numbers may overflow: the replay looks
+at every element before anything is said.  The weights change only after the gate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import internals, internals_gate, steps
-from .conditions import Watch, badness, concerns, worst
+from .conditions import Watch, badness, worst
 from .errors import Quit
 from .steps import Call, Step
 
@@ -38,7 +38,7 @@ class Place:
 class Trip:
     """A gate that failed: the weights are as before the step.
 
-    `arrays` are the values it looked at, `bad` their kinds ("nan", "inf", ""); `values` are the step's inputs by the id
+    `arrays` are the values it looked at (in a graph, their sums), `bad` their kinds ("nan", "inf", ""); `values` are the step's inputs by the id
     of their symbol; `call` is the graph call that Python made, None in eager code.  `origin` hints at an eager cause.
     """
 
@@ -132,30 +132,41 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
     step.gates += 1
     place.number = step.gates
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
-        sums = [tf.cast(tf.reduce_sum(t), tf.float32) for t in tensors]
-        fine = tf.math.is_finite(tf.add_n(sums) if len(sums) > 1 else sums[0])
+        sums = tf.stack([total(tensor) for tensor in tensors])
+        fine = tf.math.is_finite(tf.reduce_sum(sums))
         carried = step.tensors()
+        bundle = tf.experimental.Optional.from_value(tuple(carried)) if carried else None
 
         def tripped() -> Any:
-            hook = internals.plant(lambda *values: fire(place, carried, values), [*tensors, *carried])
+            values = bundle.get_value() if bundle is not None else ()
+            hook = internals.plant(lambda sums, *values: fire(place, carried, sums, values), [sums, *values])
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(False))
 
         return tf.cond(fine, lambda: tf.constant(True), tripped)
 
 
-def fire(place: Place, carried: Sequence[Any], values: Sequence[Any]) -> None:
+def total(tensor: Any) -> Any:
+    """A float32 scalar that is not finite when an element of the tensor is not; a half's sum would overflow too soon."""
+    import tensorflow as tf
+
+    if tensor.dtype.is_complex:
+        return total(tf.math.real(tensor)) + total(tf.math.imag(tensor))
+    tensor = tf.cast(tensor, tf.float32)
+    return tensor if tensor.shape.rank == 0 else tf.reduce_sum(tensor)
+
+
+def fire(place: Place, carried: Sequence[Any], sums: Any, values: Sequence[Any]) -> None:
     """The branch that a failed predicate takes, on one of TensorFlow's threads."""
     if not gate.active:
         return
-    count = len(values) - len(carried)
-    arrays = tuple(value.numpy() for value in values[:count])
+    arrays = tuple(np.asarray(value) for value in sums.numpy())
     bad = tuple(badness(array) for array in arrays)
     judged = gate.judge(place.kind, bad)
     if judged is None or (place.kind == "scaled" and not is_run(place)):
         return
     assert place.step is not None
-    known = steps.split(place.step, carried, values[count:])
+    known = steps.split(place.step, carried, values)
     gate.trip(Trip(place, *judged, arrays, bad, known, gate.calls.current()))
 
 

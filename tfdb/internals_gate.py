@@ -5,6 +5,7 @@ As there, nothing imports TensorFlow by itself, and a name that a release has mo
 
 import contextlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -189,6 +190,31 @@ def model_classes() -> list[type]:
     return [owner for owner in found if owner is not None]
 
 
+def has_finite_update(optimizer: Any) -> bool:
+    """Whether finite gradients can only make finite updates: float32 Adam or SGD with an epsilon, without norm clipping.
+
+    Adam divides by the root of an average of squares plus epsilon, SGD not at all; a norm may overflow.
+    """
+    if type(optimizer).__name__ not in ("Adam", "AdamW", "SGD") or not type(optimizer).__module__.startswith("keras."):
+        return False
+    variables = getattr(optimizer, "_trainable_variables", ())
+    exact = variables and all(str(variable.dtype) in ("float32", "float64") for variable in variables)
+    clipped = getattr(optimizer, "clipnorm", None) or getattr(optimizer, "global_clipnorm", None)
+    return bool(exact) and not clipped and float(getattr(optimizer, "epsilon", 1.0)) > 1e-30
+
+
+def in_metric(frame: Any) -> bool:
+    """Whether a frame of the stack is a method of a Keras metric."""
+    found = [keras_private("keras", "metrics.metric", "Metric")]
+    found.append(keras_private("tf_keras", "metrics.base_metric", "Metric"))
+    classes = tuple(owner for owner in found if owner is not None)
+    while frame is not None and classes:
+        if "self" in frame.f_code.co_varnames[:1] and isinstance(frame.f_locals.get("self"), classes):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def unwrapped(variable: Any) -> Any:
     """The tf.Variable inside a Keras variable, or the variable itself."""
     return variable if isinstance(variable, variable_class()) else getattr(variable, "value", variable)
@@ -221,11 +247,23 @@ def random_state() -> Iterator[None]:
             generator.setstate(kept)
 
 
-def replace_new(patches: Patches, owner: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put `make(original)` in the place of `owner.__new__`, which Python keeps as a static method."""
-    original = owner.__dict__["__new__"]
-    patches.saved.append((owner, "__new__", original))
-    owner.__new__ = staticmethod(make(original.__func__))
+class NewPatches:
+    """Replaced `__new__` methods, which Python keeps as static methods, put back by `remove`."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[Any, Any]] = []
+
+    def replace(self, owner: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Put `make(original)` in the place of `owner.__new__`."""
+        original = owner.__dict__["__new__"]
+        self.saved.append((owner, original))
+        owner.__new__ = staticmethod(make(original.__func__))
+
+    def remove(self) -> None:
+        """Put every original back.  Idempotent."""
+        while self.saved:
+            owner, original = self.saved.pop()
+            owner.__new__ = original
 
 
 def replace_variable_method(patches: Patches, name: str, make: Callable[[Any], Any]) -> None:
@@ -257,7 +295,8 @@ def raw_op(op_type: str) -> Callable[[Sequence[Any], Sequence[Any]], Any] | None
     if any(argument.number_attr or argument.type_list_attr for argument in definition.input_arg):
         return None
     implied = {argument.type_attr for argument in definition.input_arg}
-    names = [argument.name for argument in definition.input_arg]
+    attributes_of = {attribute.name for attribute in definition.attr} | {"name"}
+    names = [name for name in inspect.signature(function).parameters if name not in attributes_of]
     wanted = {attribute.name for attribute in definition.attr} - implied
 
     def call(inputs: Sequence[Any], attributes: Sequence[Any]) -> Any:

@@ -84,6 +84,7 @@ class Recorder:
         """Log one eager op."""
         if graph is not None:
             return
+        op = op.decode() if isinstance(op, bytes) else op  # the operators of tensors pass their name as C has it
         for value in inputs:
             self.note_root(value)
         kinds = tuple(kind_of(value) for value in outputs)

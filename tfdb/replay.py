@@ -22,7 +22,6 @@ from .replaying import kind_of
 from .report import Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 
-
 CLEAN = "the step ran clean when it was run again eagerly"
 
 
