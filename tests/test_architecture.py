@@ -22,10 +22,12 @@ ROWS = {
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
+        "failures", "symbols", "kept", "refetch", "postmortem",
     },
     "pure": {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
+        "explain", "syntax",
     },
 }  # fmt: skip
 ORDER = list(ROWS)

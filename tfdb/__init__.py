@@ -8,9 +8,14 @@ import sys
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["run", "runcall", "runeval", "set_trace", "summary"]
+__all__ = [
+    "iex", "launch_tfdb_on_exception", "pm", "post_mortem", "run", "runcall", "runeval", "set_trace", "summary",
+]  # fmt: skip
 
-_HOMES = {"run": "entry", "runcall": "entry", "runeval": "entry", "summary": "tensors"}
+_HOMES = {
+    "run": "entry", "runcall": "entry", "runeval": "entry", "summary": "tensors",
+    "post_mortem": "prompt", "pm": "prompt", "launch_tfdb_on_exception": "prompt", "iex": "prompt",
+}  # fmt: skip
 
 
 def set_trace(cond: Any = True, context: int | None = None) -> None:

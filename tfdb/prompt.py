@@ -10,10 +10,12 @@ import linecache
 import pdb
 import sys
 import traceback
-from types import FrameType, SimpleNamespace
+from contextlib import ContextDecorator
+from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any, TextIO
 
-from tfdb import internals
+from tfdb import internals, postmortem
+from tfdb.commands.errors import ErrorCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.errors import Quit
@@ -24,7 +26,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(TensorCommands, StopCommands):
+class Commands(TensorCommands, ErrorCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session
@@ -51,6 +53,8 @@ class Commands(TensorCommands, StopCommands):
         else:
             stack, current = super().get_stack(f, t)  # type: ignore[misc]
             if t is not None:
+                stack = self.stack_of_wreck(t) or stack
+                current = len(stack) - 1
                 current = max((n for n, (frame, _) in enumerate(stack) if not self.is_hidden(frame)), default=current)
         if not self.skip_hidden:
             return stack, current
@@ -331,13 +335,67 @@ def can_prompt(debugger: Any) -> bool:
 
 def after_error(error: BaseException, ending: Any) -> None:
     """Post-mortem of a program's uncaught error; without a prompt, only its traceback."""
-    traceback.print_exception(error)
-    if not ending.no_prompt:
+    if ending.no_prompt:
+        traceback.print_exception(error)
+    else:
         post_mortem(error)
 
 
-def post_mortem(error: BaseException) -> None:
-    """The prompt at the innermost user frame of an error."""
+def post_mortem(error: BaseException | TracebackType | None = None) -> None:
+    """Open the prompt at the innermost user frame of an error; in a graph too, with the values of the call that failed.
+
+    Args:
+        error: an exception or a traceback; default the exception that is being handled.
+
+    Raises:
+        ValueError: none is given and none is being handled.
+    """
+    error = sys.exc_info()[1] if error is None else error
+    if error is None:
+        raise ValueError("A valid traceback must be passed if no exception is being handled")
+    if isinstance(error, TracebackType):
+        error = owner_of(error)
     from tfdb import session
 
-    session.current(make_debugger).debugger.interaction(None, error.__traceback__)
+    now = session.current(make_debugger)
+    with now.aside():
+        wreck = postmortem.examine(error, now.keeper)
+    debugger = now.debugger
+    debugger.reset()
+    debugger.wreck_interaction(wreck)
+    debugger.quitting = False
+    debugger._set_stopinfo(debugger.botframe, None, -1)
+
+
+def owner_of(entry: TracebackType) -> BaseException:
+    """The exception that a traceback belongs to, as far as Python still knows it."""
+    for error in (sys.exc_info()[1], getattr(sys, "last_exc", None), getattr(sys, "last_value", None)):
+        if isinstance(error, BaseException) and error.__traceback__ is entry:
+            return error
+    return Exception("an error of which only the traceback is known").with_traceback(entry)
+
+
+def pm() -> None:
+    """Post-mortem of the last uncaught exception of an interactive session, as `pdb.pm`."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None:
+        raise AttributeError("there is no last exception: sys.last_exc and sys.last_value are not set")
+    post_mortem(error)
+
+
+class launch_tfdb_on_exception(ContextDecorator):  # noqa: N801  # a function to its users, like ipdb's
+    """Within the block (or the decorated function), an error opens the prompt where it came from, and ends there."""
+
+    def __enter__(self) -> None:
+        from tfdb import session
+
+        session.current(make_debugger).arm()
+
+    def __exit__(self, kind: Any, error: BaseException | None, entry: Any) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        post_mortem(error)
+        return True
+
+
+iex = launch_tfdb_on_exception()

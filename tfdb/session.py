@@ -20,8 +20,10 @@ from tfdb import internals
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
+from tfdb.kept import Keeper
 from tfdb.linehooks import Hit, HookPoint, LineTracer, Planter, is_exporting, place_only
 from tfdb.opbreaks import OpBreaks, Watched
+from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
 from tfdb.twins import Needs, Twins
 
@@ -80,6 +82,8 @@ class Session:
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting)
+        self.ring = Ring()
+        self.keeper = Keeper()
         self.process = os.getpid()
         self.op_breaks = OpBreaks(
             Watched(
@@ -96,6 +100,7 @@ class Session:
                 lambda: threading.get_ident() in self.at_prompt,
                 self.tracer,
                 self.step_into,
+                self.ring.called,
                 lambda: self.debugger.trace_function(),
             )
         )
@@ -111,7 +116,7 @@ class Session:
 
     def plant(self, frame: FrameType, condition: Any = True) -> None:
         """set_trace() in traced code: stop at each run of this point, and let the user step on from there."""
-        if is_exporting(frame) or condition is False or internals.in_vectorisation(frame):
+        if self.closed or is_exporting(frame) or condition is False or internals.in_vectorisation(frame):
             return
         _ = self.debugger  # made here, on the user's thread: IPython must not be set up on a graph's
         self.door.install()
@@ -137,6 +142,7 @@ class Session:
         if internals.loaded() and not self.closed:
             self.door.install()
             self.twins.install()
+            self.keeper.install()
             self.arm_op_breaks()
 
     def arm_op_breaks(self) -> None:
@@ -332,6 +338,15 @@ class Session:
         self.quitting = error or Quit(1)
         self.door.hush()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within the block nothing stops and nothing new is planted: post-mortem runs parts of the program again."""
+        before, self.closed = self.closed, True
+        try:
+            yield
+        finally:
+            self.closed = before
+
     def close(self) -> None:
         """Take away every hook that is not part of a user's graph."""
         self.closed = True
@@ -340,7 +355,7 @@ class Session:
 
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
-        return self.planter, self.door, self.twins, self.op_breaks
+        return self.keeper, self.planter, self.door, self.twins, self.op_breaks
 
 
 def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:

@@ -83,7 +83,7 @@ class StopCommands:
 
     def do_args(self, arg: str) -> None:
         stop = self.graph_stop  # type: ignore[attr-defined]
-        frame = stop.live_frame(self.curframe) if stop is not None else None  # type: ignore[attr-defined]
+        frame = (stop.live_frame if stop is not None else self.wreck_frame)(self.curframe)  # type: ignore[attr-defined]
         if frame is None:
             super().do_args(arg)  # type: ignore[misc]
             return

@@ -1,0 +1,135 @@
+"""Commands at the end of a program: what went wrong, in one sentence or in full."""
+
+from types import FrameType
+from typing import Any
+
+from tfdb import postmortem, render
+from tfdb.frames import LiveFrame
+from tfdb.postmortem import Wreck
+
+
+class ErrorCommands:
+    """`why` and `full`, and the prompt after an error."""
+
+    wreck: Wreck | None = None
+    wreck_stack: list[tuple[FrameType, int]]
+
+    def wreck_interaction(self, wreck: Wreck) -> None:
+        """Open the prompt where an error came from."""
+        self.wreck = wreck
+        error = wreck.failure.error
+        for line in postmortem_lines(wreck, render.terminal_width()):
+            self.message(line)  # type: ignore[attr-defined]
+
+        def ask(stack: list[tuple[FrameType, int]]) -> None:
+            self.wreck_stack = stack
+            chained = hasattr(self, "_get_tb_and_exceptions")
+            self.interaction(None, error if chained else error.__traceback__)  # type: ignore[attr-defined]
+
+        try:
+            wreck.standing(ask)
+        finally:
+            self.wreck = None
+            self.wreck_stack = []
+
+    def stack_of_wreck(self, traceback: Any) -> list[tuple[FrameType, int]] | None:
+        """The stack to show for a traceback, if it is that of the wreck."""
+        if self.wreck is None or traceback is not self.wreck.failure.error.__traceback__:
+            return None
+        return list(self.wreck_stack)
+
+    def wreck_frame(self, frame: FrameType) -> LiveFrame | None:
+        """What a frame of the wreck stands for, or None when it is a real one."""
+        for (entry, _), (made, _) in zip(self.wreck.entries if self.wreck else (), self.wreck_stack, strict=False):
+            if made is frame and isinstance(entry, LiveFrame):
+                return entry
+        return None
+
+    def do_why(self, arg: str) -> None:
+        """why [EXPRESSION]
+
+        Explain this stop in a sentence: after an error, what went wrong and which lines had a part in it.  With an
+        expression that is a tensor which left its graph: the line that let it out.
+
+        Example:
+
+            (tfdb) why
+            (tfdb) why layer.last
+        """
+        if arg:
+            self.why_expression(arg)
+        elif self.wreck is not None:
+            for line in why_lines(self.wreck, render.terminal_width()):
+                self.message(line)  # type: ignore[attr-defined]
+        else:
+            self.error("there is nothing to explain here: no error has stopped the program")  # type: ignore[attr-defined]
+
+    def why_expression(self, expression: str) -> None:
+        """Explain a value."""
+        try:
+            value = self._getval(expression)  # type: ignore[attr-defined]
+        except Exception:
+            return
+        leak = postmortem.leak(expression, value)
+        if leak is None:
+            self.message(f"{expression} is no tensor of a graph; nothing is known to be wrong with it")  # type: ignore[attr-defined]
+        else:
+            self.message(postmortem.explained_leak(leak))  # type: ignore[attr-defined]
+
+    def do_full(self, arg: str) -> None:
+        """full
+
+        The error as TensorFlow and Python tell it, with every frame and the whole message.
+
+        Example:
+
+            (tfdb) full
+        """
+        if self.wreck is None:
+            self.error("full shows an error's whole text, and there is none here")  # type: ignore[attr-defined]
+        else:
+            self.message(self.wreck.full.rstrip())  # type: ignore[attr-defined]
+
+
+def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
+    """The lines above the prompt: error, place, values, explanation, and where the values are from."""
+    reported = wreck.reported
+    layer = f" (in {reported.layer})" if reported.layer else ""
+    lines = [f"{wreck.facts.error}: {wreck.facts.message}{layer}" if wreck.facts.message else wreck.facts.error]
+    lines += ["  " + line for line in place_lines(wreck)]
+    lines += ["  " + line for line in value_lines(wreck, width - 2)]
+    if wreck.sentence:
+        lines.append(f"  {wreck.sentence}")
+    lines += [f"  {note}" for note in wreck.notes]
+    if len(wreck.full) > 1500:
+        lines.append("  `full` shows TensorFlow's whole message" if reported.node else "  `full` shows the whole traceback")
+    return lines
+
+
+def place_lines(wreck: Wreck) -> list[str]:
+    """The op and the user's line."""
+    place, op = wreck.facts.place, wreck.facts.op
+    node = f'"{wreck.reported.node}"' if wreck.reported.node else ""
+    what = " ".join(part for part in (op, node) if part)
+    where = f"{place.short} {place.function}()".replace("<module>()", "<module>") if place is not None else ""
+    joined = " · ".join(part for part in (what, where) if part)
+    return [joined] if joined else []
+
+
+def value_lines(wreck: Wreck, width: int) -> list[str]:
+    """A line for each tensor that took part."""
+    lines = []
+    for each in wreck.shown:
+        line = render.tensor_line(each.summary, width, name=each.name)
+        if each.symbolic and each.symbolic not in line:
+            line += f"  (traced as {each.symbolic})"
+        lines.append(line + (f"  from {each.origin}" if each.origin else ""))
+    return lines
+
+
+def why_lines(wreck: Wreck, width: int) -> list[str]:
+    """The explanation, or what there is to say of an error that is none of the usual ones."""
+    if wreck.sentence:
+        return [wreck.sentence, *value_lines(wreck, width)]
+    lines = place_lines(wreck) + value_lines(wreck, width)
+    return [f"{wreck.facts.error}: {wreck.facts.message}", *lines, "no explanation is known for this error"]

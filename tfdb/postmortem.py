@@ -1,0 +1,375 @@
+"""An exception -> a Wreck: the whole stack with values, and what there is to say of the error in a few lines."""
+
+import linecache
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+from tfdb import failures, internals, internals_errors, refetch, syntax, tensors
+from tfdb.explain import Facts, Leak, Operand, Place, Reported, explain, report
+from tfdb.failures import Failure
+from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
+from tfdb.kept import Keeper
+from tfdb.records import TensorSummary
+from tfdb.sourcemap import Activation, is_hidden
+from tfdb.symbols import Collector, Values
+
+Entry = tuple[FrameType | LiveFrame, int]
+TRAINERS = ("fit", "evaluate", "predict")
+MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A tensor worth a line: what it is called, its summary, its symbolic dtype and shape if it was one, its line."""
+
+    name: str
+    summary: TensorSummary
+    symbolic: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wreck:
+    """What is left of a failed call: `entries` are the stack, outermost first, and `notes` say where values are from."""
+
+    failure: Failure
+    reported: Reported
+    facts: Facts
+    entries: tuple[Entry, ...]
+    shown: tuple[Shown, ...]
+    notes: tuple[str, ...]
+    full: str
+
+    @property
+    def sentence(self) -> str | None:
+        """The explanation, where the error is one of the usual ones."""
+        return explain(self.facts)
+
+    def standing(self, at: Callable[[list[tuple[FrameType, int]]], Any]) -> Any:
+        """Call `at(stack)` while real frames stand for all entries."""
+        lives = [entry for entry, _ in self.entries if isinstance(entry, LiveFrame)]
+
+        def ask(made: list[FrameType]) -> Any:
+            stand_ins = iter(made)
+            return at([(e if isinstance(e, FrameType) else next(stand_ins), line) for e, line in self.entries])
+
+        with attributes_of_this_pass(lives):
+            return standing(lives, ask)
+
+
+def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
+    """All that can be found out about an exception; runs parts of the failed call again where that gives values."""
+    failure = failures.examine(error)
+    reported = report(str(failure.root))
+    wreck = plain_wreck(failure, reported)
+    if not internals.loaded():
+        return wreck
+    inner = keeper.error(str(error)) if keeper is not None and reported.python else None
+    if inner is not None:
+        return python_wreck(wreck, inner)
+    if failure.traced:
+        return traced_wreck(wreck)
+    if reported.node and internals_errors.is_op_error(failure.root):
+        return graph_wreck(wreck, keeper)
+    return with_line_facts(wreck, None)
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------
+
+
+def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
+    """The error with its stack as it is."""
+    entries = tuple((each.base, each.lineno) for each in failure.stack)
+    kind = type(failure.error if internals_errors_class(failure.root) else failure.root).__name__
+    facts = Facts(kind, reported.message, place_of(failure.user), text_of(failure.user))
+    full = "".join(traceback.format_exception(failure.error))
+    notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
+    return Wreck(failure, reported, facts, entries, (), notes + position(failure.deepest), full)
+
+
+def internals_errors_class(error: BaseException) -> bool:
+    """Whether the exception's class is private to a library."""
+    return type(error).__name__.startswith("_")
+
+
+def related_line(how: str, error: BaseException) -> str:
+    """Another exception in a line, with its place."""
+    user = failures.examine(error).user
+    place = place_of(user)
+    said = report(str(error)).message
+    return f"{how} {type(error).__name__}{': ' + said if said else ''}{f' ({place.short} {place.function})' if place else ''}"
+
+
+def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:
+    """An exception of the user's Python function that a graph called: its own frames below those of the call."""
+    failure = failures.examine(inner)
+    frames = tuple((each.base, each.lineno) for each in failure.stack)
+    said = report(str(inner))
+    facts = Facts(type(inner).__name__, said.message, place_of(failure.user), text_of(failure.user))
+    note = f"raised in Python code that a graph called: {wreck.facts.error} outside, these frames are its own"
+    made = replace(wreck, failure=replace(failure, error=wreck.failure.error), reported=said, facts=facts,
+                   entries=wreck.entries + frames, notes=(note, *wreck.notes))  # fmt: skip
+    return with_line_facts(made, None)
+
+
+def traced_wreck(wreck: Wreck) -> Wreck:
+    """An error while tracing: the user's frames, with the values that their symbolic tensors have in this call."""
+    failure = wreck.failure
+    collector = Collector()
+    frames = [collector.frame(each, number) for number, each in enumerate(failure.traced)]
+    values = Values(failure.deepest)
+    found = values.of(collector.tensors)
+    lives = [live(frame, found) for frame in frames]
+    entries = wreck.entries[: failure.inside] + tuple((frame, frame.lineno) for frame in lives)
+    whole = replace(wreck, entries=entries)
+    known = any(not internals.is_symbolic(value) for value in found)
+    source = "the first element of the dataset" if values.from_dataset else "this call's arguments"
+    note = f"raised while {traced_name(failure)} was being traced"
+    note += f"; values are computed from {source}" if known else "; there are no values yet"
+    return with_line_facts(replace(whole, notes=(note, *whole.notes)), failure.user)
+
+
+def traced_name(failure: Failure) -> str:
+    """The outermost function of the user's that was being traced."""
+    user = next((each for each in failure.traced if not each.hidden), None)
+    return f"{user.function}()" if user is not None else "the function"
+
+
+def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
+    """A run-time error of a graph: the user's frames inside the graph, at the op that failed."""
+    found = scene_of(wreck, keeper)
+    if found is None:
+        return with_line_facts(with_places(wreck), None)
+    scene, note = found
+    entries = wreck.entries + tuple((frame, frame.lineno) for frame in scene.frames)
+    user = next((frame for frame in reversed(scene.frames) if not frame.hidden), None)
+    operands = tuple(operand(each.name or each.argument, each.value, each.origin) for each in scene.inputs)
+    shown = tuple(
+        Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
+        for each in scene.inputs
+        if not is_resource(each.value)
+    )
+    place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
+    text = source_text(place.filename) if place is not None else ""
+    facts = replace(wreck.facts, place=place, text=text, op=scene.op, operands=operands)
+    if not scene.certain:
+        note += "; they are those of the last pass before the failure"
+    return replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES], notes=(note, *wreck.notes))
+
+
+def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[refetch.Scene, str] | None:
+    """The failing op and its values, by running the call again, and a note that says how."""
+    if wreck.facts.error == "ResourceExhaustedError":
+        return None
+    places = [each for each in wreck.reported.places if not is_hidden(each.filename)]
+    target = refetch.Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None)
+    frames = list(internals_errors.outward(wreck.failure.deepest))
+    for dataset in datasets_of(frames):
+        found = in_dataset(dataset, target)
+        if found is not None:
+            return found
+    calls = [call for frame in reversed(frames) if (call := internals_errors.function_call(frame)) is not None]
+    graph = next((name for frame in frames if (name := internals_errors.graph_called(frame))), "")
+    if not calls:
+        return None
+    function, args, kwargs = calls[0]
+    data = keeper.batch(graph) if keeper is not None else []
+    if iterators(args, kwargs) and not data:
+        return from_new_pass(function, args, kwargs, target)
+    scene = refetch.run_again(function, args, kwargs, target, data)
+    source = "with the batch it had" if data else "with the same arguments"
+    return (scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
+
+
+def from_new_pass(function: Any, args: Any, kwargs: Any, target: refetch.Target) -> tuple[refetch.Scene, str] | None:
+    """Try the batches of a new pass over the data one by one."""
+    dataset = internals_errors.iterated_dataset(iterators(args, kwargs)[0])
+    if dataset is None:
+        return None
+    found = refetch.run_batches(function, args, kwargs, target, dataset)
+    if found is None:
+        return None
+    return found[0], f"values: the graph was run again with batch {found[1] + 1} of a new pass over the data, which fails the same way"
+
+
+def iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The iterators among a call's arguments."""
+    import tensorflow as tf
+
+    return [each for each in tf.nest.flatten((args, kwargs)) if isinstance(each, tf.data.Iterator)]
+
+
+def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
+    """The datasets that were being iterated in these frames: by Python, or inside the called graph."""
+    for frame in frames:
+        call = internals_errors.function_call(frame)
+        owners = iterators(call[1], call[2]) if call is not None else [frame.f_locals.get("self")]
+        if call is None and frame.f_code.co_name != "_next_internal":
+            continue
+        yield from (found for each in owners if (found := internals_errors.iterated_dataset(each)) is not None)
+
+
+def in_dataset(dataset: Any, target: refetch.Target) -> tuple[refetch.Scene, str] | None:
+    """The failing op in a function of a dataset, by running that function on the dataset's elements again."""
+    last = target.node.split("/")[-1]
+    for wrapper, source in internals_errors.pipeline(dataset):
+        names = {op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()}
+        if target.node in names or last in names:
+            found = refetch.run_elements(wrapper, source, target)
+            if found is not None:
+                scene, number = found
+                return scene, f"values: {wrapper_name(wrapper)} was run again on the dataset's elements; element {number} fails"
+    return None
+
+
+def wrapper_name(wrapper: Any) -> str:
+    """The user's function in a dataset."""
+    name = getattr(internals_errors.user_function(wrapper), "__name__", "a function")
+    return "a lambda" if name == "<lambda>" else f"{name}()"
+
+
+def with_places(wreck: Wreck) -> Wreck:
+    """Without values, the user's lines inside the graph as TensorFlow's message tells them."""
+    eager = {(each.filename, each.function) for each in wreck.failure.stack}
+    places = list(wreck.reported.places)
+    last = max((n for n, each in enumerate(places) if (each.filename, each.function) in eager), default=-1)
+    inside = [each for each in places[last + 1 :] if not is_hidden(each.filename)]
+    if not inside:
+        return wreck
+    frames = [
+        LiveFrame(each.filename, each.lineno, each.function, 1, (), globals_of(wreck, each.filename), {}, (), 0, False)
+        for each in inside
+    ]
+    facts = replace(wreck.facts, place=inside[-1], text=source_text(inside[-1].filename))
+    entries = wreck.entries + tuple((frame, frame.lineno) for frame in frames)
+    note = "the frames inside the graph have no values: the call could not be run again"
+    return replace(wreck, entries=entries, facts=facts, notes=(note, *wreck.notes))
+
+
+def globals_of(wreck: Wreck, filename: str) -> dict[str, Any]:
+    """The globals of a file's frames, if one is on the stack."""
+    for each in wreck.failure.stack:
+        if each.filename == filename:
+            return each.base.f_globals
+    return {}
+
+
+# -- facts -------------------------------------------------------------------------------------------------------
+
+
+def with_line_facts(wreck: Wreck, traced: Activation | None) -> Wreck:
+    """The tensors that the failing line reads, as they stand in its frame, and what the line itself tells."""
+    entry = next((e for e, _ in reversed(wreck.entries) if not is_hidden(filename_of(e))), None)
+    place = wreck.facts.place
+    if entry is None or place is None:
+        return wreck
+    names = locals_of(entry)
+    symbols = traced.names() if traced is not None else names
+    operands, shown = [], []
+    for name in syntax.names_read(wreck.facts.text, place.lineno):
+        value, symbol = looked_up(name, names, entry), looked_up(name, symbols, entry)
+        if internals_errors.is_tensor_like(symbol):
+            operands.append(operand(name, symbol, ""))
+            was = operands[-1].text.removeprefix(name).strip() if internals.is_symbolic(symbol) else ""
+            shown.append(Shown(name, tensors.describe_leaf(value), was))
+    facts = replace(wreck.facts, operands=tuple(operands), has_source=has_source(wreck.failure.user))
+    facts = replace(facts, leak=leak_of(facts, entry))
+    return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))
+
+
+def filename_of(entry: FrameType | LiveFrame) -> str:
+    """The file of a stack entry."""
+    return entry.filename if isinstance(entry, LiveFrame) else entry.f_code.co_filename
+
+
+def locals_of(entry: FrameType | LiveFrame) -> dict[str, Any]:
+    """The local names of a stack entry."""
+    return entry.locals if isinstance(entry, LiveFrame) else entry.f_locals
+
+
+def globals_here(entry: FrameType | LiveFrame) -> dict[str, Any]:
+    """The global names of a stack entry."""
+    return entry.globals if isinstance(entry, LiveFrame) else entry.f_globals
+
+
+def looked_up(expression: str, names: dict[str, Any], entry: FrameType | LiveFrame) -> Any:
+    """The value of a name or dotted name in a frame, or None."""
+    try:
+        return eval(expression, {**globals_here(entry), **names})
+    except Exception:
+        return None
+
+
+def operand(name: str, value: Any, origin: str) -> Operand:
+    """A tensor as explanations name it."""
+    dtype = getattr(getattr(value, "dtype", None), "name", "") or str(getattr(value, "dtype", ""))
+    shape = getattr(value, "shape", None)
+    rank = getattr(shape, "rank", 0)
+    extents = None if shape is None or rank is None else tuple(None if n is None else int(n) for n in shape)
+    return Operand(name, dtype, extents, origin)
+
+
+def is_resource(value: Any) -> bool:
+    """Whether a tensor is a handle, with nothing to show."""
+    return getattr(getattr(value, "dtype", None), "name", "") in ("resource", "variant")
+
+
+def leak_of(facts: Facts, entry: FrameType | LiveFrame) -> Leak | None:
+    """The tensor that left its graph, if that is the error."""
+    if facts.place is None or "out of scope" not in facts.message:
+        return None
+    for expression in syntax.expressions(facts.text, facts.place.lineno):
+        found = leak(expression, looked_up(expression, locals_of(entry), entry))
+        if found is not None:
+            return found
+    return None
+
+
+def leak(expression: str, value: Any) -> Leak | None:
+    """What is known of a symbolic tensor outside of its graph: where the user's code made it."""
+    if not internals.is_symbolic(value):
+        return None
+    places = [Place(*each) for each in internals_errors.places(value.op) if not is_hidden(each[0])]
+    if not places:
+        return None
+    return Leak(expression, value.name, places[-1], source_text(places[-1].filename), value.graph.name)
+
+
+def has_source(activation: Activation | None) -> bool:
+    """Whether the source text of the function can be read."""
+    return activation is None or bool(linecache.getlines(activation.filename, activation.base.f_globals))
+
+
+def place_of(activation: Activation | None) -> Place | None:
+    """Where an activation stands."""
+    return Place(activation.filename, activation.lineno, activation.function) if activation is not None else None
+
+
+def text_of(activation: Activation | None) -> str:
+    """The source text of an activation's file."""
+    return source_text(activation.filename, activation.base.f_globals) if activation is not None else ""
+
+
+def source_text(filename: str, names: dict[str, Any] | None = None) -> str:
+    """The text of a source file, "" when it cannot be read."""
+    return "".join(linecache.getlines(filename, names))
+
+
+def position(frame: FrameType | None) -> tuple[str, ...]:
+    """Where in Keras' training this was: epoch and batch."""
+    for each in internals_errors.outward(frame):
+        names = each.f_locals
+        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
+            batches = getattr(names.get("epoch_iterator"), "num_batches", None)
+            batch = f"batch {names['begin_step'] + 1}" + (f" of {batches}" if batches else "")
+            epoch = f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
+            return (f"{each.f_code.co_name}: {epoch}{batch}",)
+    return ()
+
+
+def explained_leak(found: Leak) -> str:
+    """The sentence on a leaked tensor."""
+    return explain(Facts("", "", leak=found)) or ""

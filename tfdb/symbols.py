@@ -1,0 +1,143 @@
+"""Symbolic tensors that tracing left in the user's frames -> their values in the call that was being traced.
+
+The placeholders of each graph are fed with what stood for them outside, from the call's own arguments inwards, and
+only the ops that the wanted tensors need are run.  What cannot be had stays symbolic.
+"""
+
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+from tfdb import internals, internals_errors
+from tfdb.frames import Carrier, Filled
+
+
+class Collector(Carrier):
+    """A Carrier that takes the tensors of any graph."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def slot(self, tensor: Any) -> Filled | None:
+        if id(tensor) not in self.slots:
+            self.slots[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        index = self.slots[id(tensor)]
+        return Filled(lambda values: values[index])
+
+
+class Values:
+    """The values of symbolic tensors, as far as the frames of a failed trace tell them."""
+
+    def __init__(self, deepest: FrameType | None) -> None:
+        self.sources: dict[int, Any] = {}
+        self.kept: list[Any] = []
+        self.known: dict[int, Any] = {}
+        self.from_dataset = False
+        for frame in internals_errors.outward(deepest):
+            self.link(frame)
+
+    def link(self, frame: FrameType) -> None:
+        """Note what stands for the placeholders of a graph that this frame traces."""
+        pair = internals_errors.symbolic_arguments(frame) or internals_errors.loop_arguments(frame)
+        if pair is not None:
+            self.pair(flat(pair[0]), flat(pair[1]))
+            return
+        found = internals_errors.dataset_function(frame)
+        if found is not None:
+            dataset, placeholders = found
+            try:
+                element = internals_errors.flat_element(dataset, next(iter(dataset)))
+            except Exception:
+                return
+            self.pair(placeholders, element)
+            self.from_dataset = True
+
+    def pair(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
+        """Let each symbolic tensor stand for its counterpart outside."""
+        import tensorflow as tf
+
+        if len(inner) != len(outer):
+            return
+        self.kept.append((inner, outer))
+        for symbol, value in zip(inner, outer, strict=True):
+            if internals.is_symbolic(symbol) and isinstance(value, tf.Tensor):
+                self.sources[id(symbol)] = value
+
+    def of(self, tensors: Sequence[Any]) -> list[Any]:
+        """Each tensor's value, or itself where none can be had."""
+        wanted: dict[int, dict[int, Any]] = {}
+        graphs: list[Any] = []
+        self.require(tensors, wanted, graphs)
+        for graph in sorted(graphs, key=depth):
+            self.compute(list(wanted[id(graph)].values()))
+        return [self.known.get(id(tensor), tensor) for tensor in tensors]
+
+    def require(self, tensors: Iterable[Any], wanted: dict[int, dict[int, Any]], graphs: list[Any]) -> None:
+        """Collect, by graph, the tensors whose values the given ones need."""
+        for tensor in tensors:
+            if not internals.is_symbolic(tensor):
+                continue
+            if id(tensor.graph) not in wanted:
+                wanted[id(tensor.graph)] = {}
+                graphs.append(tensor.graph)
+            if id(tensor) in wanted[id(tensor.graph)]:
+                continue
+            wanted[id(tensor.graph)][id(tensor)] = tensor
+            self.require([self.source(feed) for feed in self.feeds(tensor)], wanted, graphs)
+
+    def feeds(self, tensor: Any) -> list[Any]:
+        """The placeholders that a tensor's value depends on."""
+        ops = internals_errors.ancestors([tensor])
+        return [op.outputs[0] for op in ops if op.type == "Placeholder"]
+
+    def source(self, placeholder: Any) -> Any:
+        """What stands for a placeholder outside, or None."""
+        return self.sources.get(id(placeholder), internals_errors.captured(placeholder.graph).get(id(placeholder)))
+
+    def value(self, source: Any) -> Any:
+        """The value of a tensor outside, eager or computed before, or None."""
+        return self.known.get(id(source)) if internals.is_symbolic(source) else source
+
+    def compute(self, tensors: list[Any]) -> None:
+        """Run what the tensors of one graph need: all at once, or one by one where that fails."""
+        able = [t for t in tensors if all(self.value(self.source(feed)) is not None for feed in self.feeds(t))]
+        if able and not self.run(able) and len(able) > 1:
+            for tensor in able:
+                self.run([tensor])
+        for tensor in tensors:
+            value = None if id(tensor) in self.known else internals_errors.static_value(tensor)
+            if value is not None:
+                import tensorflow as tf
+
+                self.known[id(tensor)] = tf.constant(value, tensor.dtype)
+
+    def run(self, tensors: list[Any]) -> bool:
+        """Run what these tensors need; False when that fails."""
+        ops = internals_errors.ancestors(tensors)
+        feeds = [op.outputs[0] for op in ops if op.type == "Placeholder"]
+        values = [self.value(self.source(feed)) for feed in feeds]
+        fetched = [tensor for tensor in tensors if tensor.op.type != "Placeholder"]
+        try:
+            if fetched:
+                results = internals_errors.run_part(ops, feeds, values, fetched)
+                self.known.update({id(tensor): value for tensor, value in zip(fetched, results, strict=True)})
+        except Exception:
+            return False
+        self.known.update({id(feed): value for feed, value in zip(feeds, values, strict=True)})
+        return True
+
+
+def depth(graph: Any) -> int:
+    """How many graphs lie around this one."""
+    count = 0
+    while isinstance(graph.outer_graph, internals.func_graph_class()):
+        graph, count = graph.outer_graph, count + 1
+    return count
+
+
+def flat(structure: Any) -> list[Any]:
+    """The tensors of a structure and what else it holds, in order."""
+    import tensorflow as tf
+
+    return tf.nest.flatten(structure, expand_composites=True)

@@ -1,0 +1,203 @@
+"""The source text of a file and a line in it -> the statements that an explanation names.
+
+Everything answers with nothing where the text cannot be parsed or has no such statement: source may be missing.
+"""
+
+import ast
+import functools
+from collections.abc import Iterator, Sequence
+
+Block = Sequence[ast.stmt]
+ADDING = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put")
+
+
+@functools.lru_cache(maxsize=32)
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree, or None for what is no Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def nodes(text: str) -> Iterator[ast.AST]:
+    """Every node of the text's syntax tree."""
+    tree = parsed(text)
+    return ast.walk(tree) if tree is not None else iter(())
+
+
+def covers(node: ast.AST, line: int) -> bool:
+    """Whether the node has the line."""
+    return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", 0) or 0)
+
+
+def statement_at(text: str, line: int) -> ast.stmt | None:
+    """The innermost statement at the line; of a branch or loop, only where the line is its head."""
+    found = [node for node in nodes(text) if isinstance(node, ast.stmt) and covers(node, line)]
+    return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def head(node: ast.stmt) -> list[ast.AST]:
+    """What a statement itself evaluates: of a branch or loop its test or iterable, of others all of it."""
+    if isinstance(node, ast.If | ast.While):
+        return [node.test]
+    if isinstance(node, ast.For):
+        return [node.iter]
+    if isinstance(node, ast.With):
+        return [item.context_expr for item in node.items]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return []
+    return [node]
+
+
+def names_read(text: str, line: int) -> list[str]:
+    """The names that the statement at the line reads, in order: `x`, and attributes of names: `self.table`."""
+    statement = statement_at(text, line)
+    found: dict[str, None] = {}
+    called = set()
+    for part in head(statement) if statement is not None else ():
+        for node in ast.walk(part):
+            if isinstance(node, ast.Call):
+                called.add(ast.unparse(node.func))
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                name = ast.unparse(node)
+                if name.replace(".", "").isidentifier():
+                    found[name] = None
+    return [name for name in sorted(found, key=lambda name: position(text, line, name)) if name not in called]
+
+
+def position(text: str, line: int, name: str) -> int:
+    """Where a name first stands in the line's text."""
+    lines = text.splitlines()
+    return lines[line - 1].find(name) if line <= len(lines) else 0
+
+
+def stores(node: ast.AST, name: str) -> list[int]:
+    """The lines inside a node that give the name a value, in order; `x.append(...)` counts as well."""
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == name:
+            found.add(each.lineno)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each) == name:
+            found.add(each.lineno)
+    return sorted(found)
+
+
+def stores_in(block: Block, name: str) -> list[int]:
+    """The lines of a block that give the name a value."""
+    return sorted({line for statement in block for line in stores(statement, name)})
+
+
+def loop_at(text: str, line: int) -> ast.For | ast.While | None:
+    """The loop whose head is at the line, else the innermost around it."""
+    loops = [node for node in nodes(text) if isinstance(node, ast.For | ast.While) and covers(node, line)]
+    return max(loops, key=lambda node: node.lineno, default=None)
+
+
+def branch_at(text: str, line: int) -> ast.If | None:
+    """The `if` whose head is at the line, else the innermost around it."""
+    branches = [node for node in nodes(text) if isinstance(node, ast.If) and covers(node, line)]
+    return max(branches, key=lambda node: node.lineno, default=None)
+
+
+def loop_stores(text: str, line: int, name: str) -> list[int]:
+    """The lines in the body of the loop at `line` that give the name a value."""
+    loop = loop_at(text, line)
+    return stores_in(loop.body, name) if loop is not None else []
+
+
+def branch_stores(text: str, line: int, name: str, orelse: bool) -> list[int]:
+    """The lines in one branch of the `if` at `line` that give the name a value."""
+    branch = branch_at(text, line)
+    if branch is None:
+        return []
+    return stores_in(branch.orelse if orelse else branch.body, name)
+
+
+def branch_returns(text: str, line: int, orelse: bool) -> list[int]:
+    """The lines of `return` statements in one branch of the `if` at `line`."""
+    branch = branch_at(text, line)
+    block: Block = () if branch is None else (branch.orelse if orelse else branch.body)
+    return sorted(
+        node.lineno for statement in block for node in ast.walk(statement) if isinstance(node, ast.Return)
+    )
+
+
+def function_around(text: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
+    """The innermost function that has the line."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    found = [node for node in nodes(text) if isinstance(node, kinds) and covers(node, line)]
+    return max(found, key=lambda node: node.lineno, default=None)  # type: ignore[return-value]
+
+
+def leaking_line(text: str, line: int, expression: str) -> int | None:
+    """The line, in the function around `line`, that puts a value where `expression` finds it outside.
+
+    `expression` is as the user reads it: `layer.last`, `seen[0]`, `cache["y"]`, `kept`.
+    """
+    function = function_around(text, line)
+    try:
+        wanted = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return None
+    if function is None:
+        return None
+    exact = next((node.lineno for node in ast.walk(function) if puts(node, wanted)), None)
+    return exact or escape(function, line)
+
+
+def escape(function: ast.AST, line: int) -> int | None:
+    """The first line that keeps, outside of the function, what its line `line` made: on an object, in a container."""
+    made = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.lineno == line
+    }
+    outer = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    for node in ast.walk(function):
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        if not isinstance(node, ast.Assign | ast.Expr) or not (node.lineno == line or names & made):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        kept = any(isinstance(each, ast.Attribute | ast.Subscript) or last_name(each) in outer for each in targets)
+        if kept or (isinstance(node, ast.Expr) and adds(node.value)):
+            return node.lineno
+    return None
+
+
+def adds(node: ast.AST) -> bool:
+    """Whether this is a call that puts something into a container: `seen.append(y)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ADDING
+
+
+def puts(node: ast.AST, wanted: ast.expr) -> bool:
+    """Whether a node of the leaking function stores to the place that `wanted` reads."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(wanted, ast.Subscript):
+        return adds(node) and last_name(node.func.value) == last_name(wanted.value)
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return isinstance(wanted, ast.Attribute) and node.attr == wanted.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return isinstance(wanted, ast.Subscript) and last_name(node.value) == last_name(wanted.value)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return isinstance(wanted, ast.Name) and node.id == wanted.id
+    return False
+
+
+def last_name(node: ast.AST) -> str | None:
+    """The last name of a dotted expression: `seen` of `self.seen`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def expressions(text: str, line: int) -> list[str]:
+    """The expressions of the statement at the line that read something: names, attributes, subscripts; longest first."""
+    statement = statement_at(text, line)
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    found = {
+        ast.unparse(node): None
+        for part in (head(statement) if statement is not None else ())
+        for node in ast.walk(part)
+        if isinstance(node, kinds) and isinstance(node.ctx, ast.Load)
+    }
+    return sorted(found, key=len, reverse=True)
