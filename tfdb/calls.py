@@ -7,13 +7,26 @@ error".  The session keeps what was meant (the user's `q`, say) and the door bel
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, internals_graphs
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a graph function was called with: its flat arguments, captures last.
+
+    `variables` are the values that the variables among them held when the call began, by position; they are kept of
+    functions that hold hooks only, for the look at a stop after the update.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+    variables: Mapping[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +36,22 @@ class Call:
     function: str
     thread: int
     frame: FrameType
+    given: Given
 
 
 class CallDoor:
     """Watches the outermost graph calls of every thread while it is installed."""
 
-    def __init__(self, after_call: Callable[[FrameType], None], meant: Callable[[], BaseException | None]) -> None:
+    def __init__(
+        self,
+        after_call: Callable[[FrameType], None],
+        meant: Callable[[], BaseException | None],
+        holds_hooks: Callable[[str], bool] = lambda name: False,
+    ) -> None:
         self.after_call = after_call
         self.meant = meant
+        self.holds_hooks = holds_hooks
+        self.last: Given | None = None
         self.patches = internals.Patches()
         self.active: list[Call] = []
         self.inside = threading.local()
@@ -53,8 +74,11 @@ class CallDoor:
             if getattr(self.inside, "call", False) or not internals.executing_eagerly():
                 return original(function, *args)
             frame = sys._getframe(1)
-            call = Call(function.name.decode(), threading.get_ident(), frame)
+            name = function.name.decode()
             self.inside.call = True
+            given = Given(function, args, held(args) if self.holds_hooks(name) else {})
+            self.last = given
+            call = Call(name, threading.get_ident(), frame, given)
             self.active.append(call)
             try:
                 return original(function, *args)
@@ -94,3 +118,9 @@ class CallDoor:
             os.close(null)
             self.silence.callback(os.close, kept)
             self.silence.callback(os.dup2, kept, 2)
+
+
+def held(args: Sequence[Any]) -> dict[int, Any]:
+    """The values of the variables among the arguments, by position; no copies."""
+    values = ((n, internals_graphs.read_variable(value)) for n, value in enumerate(args))
+    return {n: value for n, value in values if value is not None}

@@ -7,6 +7,7 @@ stop at, while a graph is traced.
 import itertools
 import linecache
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,8 +81,10 @@ class Planter:
         self.on_op: Callable[[Any], None] | None = None
         self.patches = internals.Patches()
         self.numbers: dict[int, int] = {}
+        self.without_ops: set[int] = set()
         self.counter = itertools.count(1)
         self.points = itertools.count(1)
+        self.hooks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def install(self) -> None:
         """Watch every op and every finished graph from now on.  Idempotent; `remove` undoes it."""
@@ -173,6 +176,7 @@ class Planter:
         )
         op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
         self.ordering.barrier(op)
+        self.hooks[point.number] = op
         return point
 
     def plant_call(self, graph: Any, callee: int) -> tuple[CallSite, Any] | None:
@@ -306,6 +310,7 @@ class LineTracer:
         self.stops = stops
         self.armed = armed
         self.last: dict[int, int] = {}
+        self.open_lines: dict[int, tuple[HookPoint | None, Any, int]] = {}
         self.planted: set[tuple[str, int]] = set()
         self.seen: set[tuple[str, int, int]] = set()
         self.count = 0
@@ -371,6 +376,7 @@ class LineTracer:
             return
         base = id(here.base)
         if event == "return":
+            self.close_line(base)
             if frame is here.base and base in self.last and not self.is_full(here):
                 self.count += 1
                 self.planter.plant(frame, "return", returned=arg)
@@ -379,6 +385,7 @@ class LineTracer:
         is_expression = frame is not here.base and frame.f_code.co_name == "<lambda>"
         if kind is None or is_expression or (self.last.get(base) == here.lineno and kind != "iteration"):
             return
+        self.close_line(base)
         code = here.code or frame.f_code
         self.seen.add((here.filename, *line_range(code)))
         stops = any(self.stops(here.filename, line) for line in (here.lineno, code.co_firstlineno))
@@ -387,7 +394,15 @@ class LineTracer:
             self.last[base] = here.lineno
             self.count += 1
             self.planted.add((here.filename, here.lineno))
-            self.planter.plant(frame, kind)
+            point = self.planter.plant(frame, kind)
+            graph = internals.current_graph()
+            self.open_lines[base] = (point, graph, graph.version)
+
+    def close_line(self, base: int) -> None:
+        """An activation's line is over: take note when it has added nothing to its graph."""
+        point, graph, version = self.open_lines.pop(base, (None, None, 0))
+        if point is not None and graph is internals.current_graph() and graph.version == version:
+            self.planter.without_ops.add(point.number)
 
     def is_full(self, here: Activation) -> bool:
         """Whether this trace holds so many hooks already that only breakpoints are worth one more."""

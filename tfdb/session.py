@@ -81,7 +81,7 @@ class Session:
         self.said: set[str] = set()
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
-        self.door = CallDoor(self.after_call, lambda: self.quitting)
+        self.door = CallDoor(self.after_call, lambda: self.quitting, lambda name: name in self.planter.ordering.hooked)
         self.ring = Ring()
         self.keeper = Keeper()
         self.process = os.getpid()
