@@ -1,0 +1,272 @@
+"""TensorFlow's private names that reading graphs needs: traces of a function, pieces of its graph, single ops.
+
+Kept apart from `internals` by size alone; the same rule holds: a new release is mended in such modules only.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tfdb import internals
+from tfdb.internals import private
+
+CALL_ATTRIBUTES = internals.FUNCTION_ATTRIBUTES
+RESOURCE_NAME = re.compile(r'ResourceHandle\(name="([^"]*?)(?:/\d+)?"')
+INTERNAL_ATTRIBUTE = re.compile(r"_(?!output_shapes|Xla)")
+
+
+def is_function(value: Any) -> bool:
+    """Whether the value is what `tf.function` returns, one loaded from a SavedModel included."""
+    return internals.loaded() and isinstance(value, internals.function_class())
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether the value is one trace of a function."""
+    return internals.loaded() and isinstance(
+        value, private("eager.polymorphic_function.concrete_function", "ConcreteFunction")
+    )
+
+
+def is_func_graph(value: Any) -> bool:
+    """Whether the value is a function's graph."""
+    return internals.loaded() and isinstance(value, internals.func_graph_class())
+
+
+def concrete_functions(function: Any) -> list[Any]:
+    """The traces that a `tf.function` holds, first traced first; those of a SavedModel are the signatures it takes."""
+    if hasattr(function, "concrete_functions"):
+        return list(function.concrete_functions)
+    return [concrete for _, concrete in traces(function)]
+
+
+def traces(function: Any) -> list[tuple[Any, Any]]:
+    """The traces with the context each was made in, first traced first."""
+    found: dict[int, tuple[Any, Any]] = {}
+    for options in (function._variable_creation_config, function._no_variable_creation_config):
+        cache = getattr(options, "function_cache", None)
+        for (context, _), concrete in cache._primary.items() if cache is not None else ():
+            found.setdefault(id(concrete), (getattr(context, "context", context), concrete))
+    return list(found.values())
+
+
+def calls_per_trace(function: Any) -> list[int] | None:
+    """For each recent trace the calls it served until the next one; None when they are not counted any more.
+
+    TensorFlow counts them itself, for its warning, over a window of recent calls.
+    """
+    manager = private("eager.polymorphic_function.polymorphic_function", "_frequent_tracing_detector_manager")
+    detector = manager._detectors.get(function._key_for_call_stats)
+    return list(detector._calls_per_tracings) if detector is not None else None
+
+
+def fresh_copy(function: Any) -> Any:
+    """The same Python function as a new `tf.function`, so that tracing it leaves the user's alone."""
+    return function._clone(function._python_function)
+
+
+def python_function(function: Any) -> Any:
+    """The Python function of a `tf.function`."""
+    return function._python_function
+
+
+def is_restored(function: Any) -> bool:
+    """Whether a `tf.function` comes from a SavedModel and has no Python source."""
+    return isinstance(function, private("saved_model.function_deserialization", "RestoredFunction"))
+
+
+def wants_xla(value: Any) -> bool:
+    """Whether a `tf.function` or a trace of one is to be compiled by XLA."""
+    if is_function(value):
+        return bool(value._jit_compile)
+    function = getattr(value, "_inference_function", None)
+    attributes = getattr(function, "attributes", None) or {}
+    return any(name in attributes for name in internals.XLA_ATTRIBUTES[:1])
+
+
+def input_signature(function: Any) -> Any:
+    """The `input_signature` that a `tf.function` was made with, or None."""
+    return function.input_signature
+
+
+def reduces_retracing(function: Any) -> bool:
+    """Whether a `tf.function` was made with `reduce_retracing=True`."""
+    return bool(function._reduce_retracing)
+
+
+def atomic_graph(function: Any) -> Any | None:
+    """The graph of the callable function at a call's end, or None when only its definition is known."""
+    graph = getattr(function, "graph", None)
+    return graph if is_func_graph(graph) else None
+
+
+def nested_graph(graph: Any, name: str) -> Any | None:
+    """The graph of a function that an op of `graph` calls, by the function's name; None when it cannot be had."""
+    while graph is not None:
+        if getattr(graph, "_is_function", lambda _: False)(name):
+            function = graph._get_function(name)
+            found = atomic_graph(function)
+            if found is None and function is not None:
+                with suppress(Exception):
+                    found = private("eager.polymorphic_function.atomic_function", "to_func_graph")(function)
+            return found
+        graph = graph.outer_graph
+    return None
+
+
+def called(op: Any) -> list[str]:
+    """The names of the functions that an op calls."""
+    attributes = op.node_def.attr
+    return [name for each in CALL_ATTRIBUTES if each in attributes for name in called_as(op, each)]
+
+
+def called_as(op: Any, attribute: str) -> list[str]:
+    """The names of the functions in one attribute of an op: `then_branch`, `body`, `branches`, `f`."""
+    value = op.node_def.attr[attribute]
+    return [value.func.name] if value.func.name else [each.name for each in value.list.func]
+
+
+def stack(op: Any) -> list[tuple[str, int, str, str]]:
+    """The Python stack that made an op, outermost first: file, line, function, text of the line; [] without source."""
+    summary = op.traceback
+    return [(each.filename, each.lineno, each.name, each.line or "") for each in summary] if summary else []
+
+
+def places(op: Any) -> list[tuple[str, int, str]]:
+    """As `stack`, without the text of the lines, which is read from disk."""
+    summary = op.traceback
+    return [(each.filename, each.lineno, each.name) for each in summary] if summary else []
+
+
+def is_stateful(op: Any) -> bool:
+    """Whether running the op has, or sees, an effect beyond its outputs."""
+    return internals.is_stateful(op)
+
+
+def attributes(op: Any) -> list[tuple[str, str]]:
+    """An op's attributes as text, those that TensorFlow keeps for itself left out."""
+    found = []
+    for name in sorted(op.node_def.attr):
+        if not INTERNAL_ATTRIBUTE.match(name):
+            found.append((name, attribute_text(op, name)))
+    return found
+
+
+def attribute_text(op: Any, name: str) -> str:
+    """One attribute as text, a tensor's value by its elements."""
+    try:
+        value = op.get_attr(name)
+    except Exception as error:
+        return f"cannot be read: {error}"
+    if hasattr(value, "tensor_shape"):
+        array = private("framework.tensor_util", "MakeNdarray")(value)
+        return f"{array.dtype.name}{array.shape} {array.tolist() if array.size <= 8 else '…'}"
+    if hasattr(value, "as_numpy_dtype"):
+        return value.name
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if hasattr(value, "name") and hasattr(value, "attr"):
+        return value.name
+    if hasattr(value, "dim"):
+        return "(" + ", ".join("?" if each.size < 0 else str(each.size) for each in value.dim) + ")"
+    return str(value)
+
+
+def constant(op: Any) -> Any | None:
+    """The array of a Const op."""
+    return private("framework.tensor_util", "MakeNdarray")(op.get_attr("value")) if op.type == "Const" else None
+
+
+def run_op(op: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Run one op of a graph eagerly on other inputs; whatever it raises passes through."""
+    flat: list[Any] = []
+    for attribute in op.op_def.attr:
+        if attribute.name in op.node_def.attr:
+            flat += [attribute.name, eager_attribute(op, attribute.name, attribute.type)]
+    context = private("eager.context", "context")()
+    made = private("eager.execute", "execute")(op.type, len(op.outputs), list(inputs), tuple(flat), context)
+    return list(made) if isinstance(made, list | tuple) else []
+
+
+def eager_attribute(op: Any, name: str, kind: str) -> Any:
+    """An attribute as an eager call takes it."""
+    value = op.get_attr(name)
+    if kind == "type":
+        return value.as_datatype_enum
+    if kind == "list(type)":
+        return [each.as_datatype_enum for each in value]
+    if kind == "func":
+        return value.name
+    if kind == "list(shape)":
+        return [private("framework.tensor_shape", "TensorShape")(each).as_list() if not each.unknown_rank else None
+                for each in value]  # fmt: skip
+    return value
+
+
+def read_variable(handle: Any) -> Any | None:
+    """The value that a variable's eager handle holds now, or None: no copy, and no open tape sees it."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or len(data.shape_and_type) != 1 or handle.dtype.name != "resource":
+        return None
+    import tensorflow as tf
+
+    with private("eager.tape", "stop_recording")():
+        if not tf.raw_ops.VarIsInitializedOp(resource=handle):
+            return None
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.shape_and_type[0].dtype))
+
+
+def resource_name(handle: Any) -> str:
+    """The name of the variable or other resource behind a captured handle, "" for none."""
+    found = RESOURCE_NAME.search(str(handle)) if getattr(handle, "dtype", None) == "resource" else None
+    return found[1] if found else ""
+
+
+def argument_name(op: Any) -> str:
+    """The user's name for a placeholder: its argument's."""
+    if "_user_specified_name" in op.node_def.attr:
+        return op.node_def.attr["_user_specified_name"].s.decode()
+    return op.name
+
+
+def tracing_door() -> tuple[Any, str]:
+    """The module and the name of the function that makes one trace of a `tf.function`."""
+    module = "eager.polymorphic_function.tracing_compilation"
+    private(module, "_create_concrete_function")
+    return sys.modules[f"tensorflow.python.{module}"], "_create_concrete_function"
+
+
+def parameters(concrete: Any) -> list[tuple[str, Any]]:
+    """The parameters of a trace with the type it was made for: TensorSpec, Literal, and structures of those."""
+    kind = getattr(concrete, "function_type", None)
+    return [(name, each.type_constraint) for name, each in kind.parameters.items()] if kind is not None else []
+
+
+def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves of one parameter's type, each with its path: `batch['x']`, `args[0]`."""
+    module = "tensorflow.core.function.trace_type.default_types"
+    name = type(kind).__name__
+    if type(kind).__module__ != module or name in ("Literal", "Weakref"):
+        yield path, kind
+    elif name == "NamedTuple":
+        for key, part in zip(kind.attribute_names, kind.attributes.components, strict=True):
+            yield from leaves(part, f"{path}.{key}")
+    elif name == "Attrs":
+        for key, part in zip(kind.named_attributes.mapping, kind.named_attributes.mapping.values(), strict=True):
+            yield from leaves(part, f"{path}.{key}")
+    elif name in ("List", "Tuple"):
+        parts = getattr(kind, "components", None) or kind.components_tuple.components
+        if not parts:
+            yield path, kind
+        for n, part in enumerate(parts):
+            yield from leaves(part, f"{path}[{n}]")
+    elif name == "Dict":
+        if not kind.mapping:
+            yield path, kind
+        for key, part in kind.mapping.items():
+            yield from leaves(part, f"{path}[{key!r}]")
+    elif name == "Reference":
+        yield from leaves(kind.base, path) if type(kind.base).__name__ != "Weakref" else [(path, kind)]
+    else:
+        yield path, kind
