@@ -23,6 +23,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "failures", "symbols", "kept", "refetch", "postmortem",
+        "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
     },
     "pure": {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",

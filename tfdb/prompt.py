@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from tfdb import internals, postmortem
 from tfdb.commands.errors import ErrorCommands
+from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.errors import Quit
@@ -26,7 +27,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(TensorCommands, ErrorCommands, StopCommands):
+class Commands(TensorCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session

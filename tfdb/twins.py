@@ -42,13 +42,17 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open."""
+    """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open.
+
+    `called` is told of each outermost call, with its arguments and whether it goes to a twin.
+    """
 
     breakpoints: Callable[[], frozenset[Place]]
     stepping: Callable[[], bool]
     at_prompt: Callable[[], bool]
     tracer: Callable[[bool], LineTracer]
     entering: Callable[[], None]
+    called: Callable[[Any, tuple[Any, ...], dict[str, Any], bool], None]
     eager_trace: Callable[[], Any]
 
 
@@ -81,6 +85,8 @@ class Twins:
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            if self.is_aside():
+                return original(function, *args, **kwargs)
             if self.needs.at_prompt():
                 return function._python_function(*args, **kwargs)
             if function in self.clones:
@@ -93,7 +99,9 @@ class Twins:
                 return original(twin.function, *args, **kwargs)
             armed = self.needs.stepping()
             if not armed and not self.needs.breakpoints():
+                self.needs.called(function, args, kwargs, False)
                 return original(function, *args, **kwargs)
+            self.needs.called(function, args, kwargs, True)
             twin = self.twin(function, armed)
             with self.tracing(armed, twin):
                 return original(twin.function, *args, **kwargs)
@@ -138,6 +146,19 @@ class Twins:
                 sys.settrace(None)
 
         return call
+
+    def is_aside(self) -> bool:
+        """Whether this thread is within `aside`."""
+        return getattr(self.local, "aside", False)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within the block, this thread's calls go to the user's functions, in graphs, and are not recorded."""
+        before, self.local.aside = self.is_aside(), True
+        try:
+            yield
+        finally:
+            self.local.aside = before
 
     def active_tracer(self) -> LineTracer | None:
         """The tracer that plants lines on this thread now."""

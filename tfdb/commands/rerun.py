@@ -1,0 +1,187 @@
+"""Commands that run a recorded call again."""
+
+import shlex
+import sys
+from typing import Any
+
+from tfdb import frozen, internals, render, rerun, state, tensors
+from tfdb.errors import Quit, TfdbError
+from tfdb.frames import arguments
+from tfdb.records import TensorSummary
+from tfdb.rerun import FrameView, Target
+from tfdb.sourcemap import is_hidden
+from tfdb.state import PythonState, State
+
+POSITION = (
+    "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
+    "stoplineno", "quitting", "graph_stop", "lastcmd", "old_completer", "_user_requested_quit", "_chained_exceptions",
+    "_chained_exception_index", "cmdqueue",
+)  # fmt: skip
+
+
+class RerunCommands:
+    """`rerun`."""
+
+    def do_rerun(self, arg: str) -> None:
+        """rerun [FUNCTION] [-n K] [--keep] [-l]
+
+        Run a tf.function's recorded call again, eagerly, and stop at its first line: step with `n`, `s`, `until`, as in
+        any Python code.  Without a name it is the call that this stop is in, or the latest one; `-n K` is the call K
+        calls before that; `-l` lists the calls that are kept.  `q` ends the re-run.  Afterwards the prompt is back here
+        and all variables and random states are as they were, bit for bit, unless `--keep` is given.
+
+        Example:
+
+            (tfdb) rerun
+            (tfdb) rerun train_step -n 1
+        """
+        try:
+            words, back, keep = rerun_options(arg)
+            if words == ["-l"]:
+                for line in ring_lines(self.session.ring):  # type: ignore[attr-defined]
+                    self.message(line)  # type: ignore[attr-defined]
+                return
+            target = self.target(" ".join(words), back)
+            self.run_again(target, keep)
+        except (TfdbError, ValueError) as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def target(self, expression: str, back: int = 0) -> Target:
+        """The call that a command is about: of the function that the expression names, or that of this stop.
+
+        Raises:
+            TfdbError: no such function, or no call of it can be run again.
+        """
+        ring = self.session.ring  # type: ignore[attr-defined]
+        wanted = self.function_named(expression) if expression else None
+        inside = self.graph_stop is not None  # type: ignore[attr-defined]
+        batch = self.session.keeper.batch  # type: ignore[attr-defined]
+        return rerun.find(ring, self.views(), wanted, back=back, outermost=inside, batch=batch)
+
+    def function_named(self, expression: str) -> Any:
+        """The function that an expression gives in the current frame, or that was called under this name."""
+        try:
+            found = self.evaluate(expression)  # type: ignore[attr-defined]
+        except Exception as error:
+            found = self.session.ring.named(expression)  # type: ignore[attr-defined]
+            if found is None:
+                raise TfdbError(f"{expression}: {type(error).__name__}: {error}") from error
+        if not callable(found):
+            raise TfdbError(f"{expression} is no function")
+        return found
+
+    def views(self) -> list[FrameView]:
+        """The frames of this stop, from the current one outwards."""
+        shown = self.stack[: self.curindex + 1]  # type: ignore[attr-defined]
+        return [self.view(frame) for frame, _ in reversed(shown)]
+
+    def view(self, frame: Any) -> FrameView:
+        """A frame of this stop: a graph's or a wreck's stand-in, or a real one."""
+        live = self.graph_stop.live_frame(frame) if self.graph_stop is not None else None  # type: ignore[attr-defined]
+        live = live or (self.wreck_frame(frame) if self.wreck is not None else None)  # type: ignore[attr-defined]
+        if live is not None:
+            return FrameView(
+                live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals
+            )
+        code = frame.f_code
+        return FrameView(
+            code.co_filename, code.co_name, code.co_firstlineno, arguments(code), frame.f_locals, frame.f_globals
+        )
+
+    def run_again(self, target: Target, keep: bool) -> None:
+        """Run the target under this debugger, and put the prompt, and unless `keep` the state, back."""
+        for line in rerun.facts(target):
+            self.message(line)  # type: ignore[attr-defined]
+        kept = {name: self.__dict__[name] for name in POSITION if name in self.__dict__}
+        trace, stepping = sys.gettrace(), self.session.stepping  # type: ignore[attr-defined]
+        python = None if keep else PythonState.take(frozen.places(target.function))
+        written: list[Any] = []
+        try:
+            with state.set_aside(target.at_call, keep) as began:
+                self.message(sys.call_tracing(self.ended, (target,)))  # type: ignore[attr-defined]
+                written = state.changed(began)
+        finally:
+            sys.settrace(trace)
+            if python is not None:
+                python.put()
+            for name in POSITION:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(kept)
+            self.session.stepping = stepping  # type: ignore[attr-defined]
+        self.message(written_sentence(written, began, keep))  # type: ignore[attr-defined]
+        self.print_stack_entry(self.stack[self.curindex])  # type: ignore[attr-defined]
+
+    def ended(self, target: Target) -> str:
+        """Call the target under the trace function, from its first line; how that ended."""
+        self.graph_stop = None
+        self.reset()  # type: ignore[attr-defined]
+        sys.settrace(self.trace_dispatch)  # type: ignore[attr-defined]
+        try:
+            value = target.function(*target.args, **target.kwargs)
+        except Quit:
+            if self.session.quitting is not None:  # type: ignore[attr-defined]
+                raise
+            return f"re-run of {target.name}() ended by q"
+        except Exception as error:
+            sys.settrace(None)
+            return f"re-run of {target.name}() ended with {raised(error)}"
+        finally:
+            sys.settrace(None)
+        return f"re-run of {target.name}() returned {shown(value)}"
+
+
+def rerun_options(arg: str) -> tuple[list[str], int, bool]:
+    """The words that name a function, how many calls back, and whether to keep what the re-run writes."""
+    words, back, keep = shlex.split(arg), 0, False
+    if "--keep" in words:
+        words.remove("--keep")
+        keep = True
+    if "-n" in words:
+        at = words.index("-n")
+        if not words[at + 1 : at + 2] or not words[at + 1].isdigit():
+            raise ValueError("-n takes a number of calls: rerun [FUNCTION] [-n K] [--keep]")
+        back = int(words[at + 1])
+        del words[at : at + 2]
+    return words, back, keep
+
+
+def ring_lines(ring: Any) -> list[str]:
+    """The kept calls, newest first, and the bytes they hold."""
+    lines = [
+        f"{f'-n {back}' if back else 'latest':7} {record.name} · call {record.number} · {render.size_text(record.nbytes)}"
+        f" · variables {'as at the call' if record.state is not None else 'not kept'}"
+        for back, record in rerun.calls(ring)
+    ]
+    limit = f"{ring.most_calls} calls, {render.size_text(ring.most_bytes)}"
+    return [*lines, f"{len(lines)} calls, {render.size_text(ring.nbytes)} at most; the limit is {limit}"]
+
+
+def raised(error: Exception) -> str:
+    """An error in one line: its type, the first line of its text, and the innermost user line it came through."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_hidden(code.co_filename):
+            place = f" at {code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    text = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}{place}"
+
+
+def shown(value: Any) -> str:
+    """What a function returned: a line for a tensor, a table for a structure of them, the value itself for others."""
+    if value is None or internals.is_undefined(value):
+        return "None"
+    found = tensors.describe(value)
+    if isinstance(found, TensorSummary):
+        return render.tensor_line(found, render.terminal_width())
+    return "\n" + render.tensor_table(found, render.terminal_width())
+
+
+def written_sentence(written: list[Any], began: State, keep: bool) -> str:
+    """What became of the variables that the re-run wrote."""
+    count = len(began.values)
+    if not written:
+        return f"no variable changed ({count} looked at)"
+    names = rerun.listed([state.name_of(variable) for variable, _, _ in written])
+    return f"{'kept' if keep else 'put back'}: {names} ({len(written)} of {count} variables had changed)"

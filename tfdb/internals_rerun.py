@@ -1,0 +1,138 @@
+"""TensorFlow's private names for running recorded calls again; a part of internals.py, under its rules."""
+
+import contextlib
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdb import internals_gate
+from tfdb.internals import layer_classes, private
+from tfdb.sourcemap import is_user
+
+
+def traces(function: Any) -> list[Any]:
+    """The concrete functions that a `tf.function` has been traced into, oldest first; never traces."""
+    found = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
+    return list(found)
+
+
+def python_function(function: Any) -> Callable[..., Any]:
+    """What a `tf.function` wraps, with `self` bound when it is a method; any other callable as it is."""
+    inner = getattr(function, "_python_function", None)
+    return function if inner is None else internals_gate.original_function(inner)
+
+
+def compiles(function: Any) -> bool:
+    """Whether a `tf.function` was made with `jit_compile=True`."""
+    return bool(getattr(function, "_jit_compile", False))
+
+
+def code_of(function: Any) -> Any | None:
+    """The code object of the user's Python function under all wrappers, or None for what has none."""
+    if isinstance(function, tuple(layer_classes())):
+        function = function.call
+    inner = inspect.unwrap(python_function(function))
+    return getattr(getattr(inner, "__func__", inner), "__code__", None)
+
+
+def read(variable: Any) -> Any:
+    """The variable's value, past every wrapper of its methods; shares its memory until the next write."""
+    raw = private("ops.gen_resource_variable_ops", "read_variable_op")
+    return raw(variable.handle, variable.dtype)
+
+
+def write(variable: Any, value: Any) -> None:
+    """Set the variable's value, past every wrapper of its methods."""
+    private("ops.gen_resource_variable_ops", "assign_variable_op")(variable.handle, value)
+
+
+def eager_bytes(value: Any) -> int:
+    """The bytes of an eager tensor, from its own counters; 0 for anything else."""
+    count = getattr(value, "_num_elements", None)
+    return count() * value.dtype.size if count is not None else 0
+
+
+@contextlib.contextmanager
+def other_random_numbers() -> Iterator[None]:
+    """Within the block eager random ops get seeds of their own; afterwards every generator is where it was.
+
+    With the program's next seeds the block would advance the kernels that TensorFlow caches for them.
+    """
+    context = private("eager.context", "context")()
+    seed = getattr(context, "_seed", None)
+    with internals_gate.random_state():
+        if getattr(context, "_rng", None) is not None:
+            context._rng.setstate(random.Random().getstate())
+        try:
+            yield
+        finally:
+            context._seed = seed
+
+
+def node_functions(graph: Any) -> Iterator[Any]:
+    """The node definitions of a graph and of every function in its library."""
+    definition = graph.as_graph_def()
+    yield from definition.node
+    for function in definition.library.function:
+        yield from function.node_def
+
+
+def writes(graph: Any) -> bool:
+    """Whether any op of the graph, or of what it calls, writes a variable."""
+    prefixes = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+    return any(node.op.startswith(prefixes) for node in node_functions(graph))
+
+
+def random_ops(graph: Any) -> list[str]:
+    """The types of the graph's ops that draw from a state of their own, which nobody can read."""
+    stateful = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt", "RandomShuffle",
+                "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal")  # fmt: skip
+    return sorted({node.op for node in node_functions(graph) if node.op in stateful})
+
+
+def user_line(op: Any) -> tuple[str, int, str] | None:
+    """The innermost user line of the stack that created a graph op: file, line, function."""
+    for frame in reversed(list(op.traceback or ())):
+        if is_user(frame.filename):
+            return frame.filename, frame.lineno, frame.name
+    return None
+
+
+def holds_hooks(graph: Any) -> bool:
+    """Whether tfdb planted anything in the graph or in what it calls."""
+    return any(node.op == "EagerPyFunc" and "tfdb" in node.name for node in node_functions(graph))
+
+
+def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """The trace that a `tf.function` uses for these arguments, made if there is none, and the tensors it takes.
+
+    Raises:
+        Exception: whatever tracing raises.
+    """
+    if not traces(function):
+        function.get_concrete_function(*args, **kwargs)
+    options = function._no_variable_creation_config or function._variable_creation_config
+    trace_function = private("eager.polymorphic_function.tracing_compilation", "trace_function")
+    concrete = trace_function(args=args, kwargs=kwargs, tracing_options=options)
+    return concrete, list(concrete.function_type.unpack_inputs(concrete.function_type.bind(*args, **kwargs)))
+
+
+def keras_step(function: Any, depth: int = 6) -> Any | None:
+    """The `train_step` or `test_step` that Keras built this `tf.function` around, bound to its model, or None."""
+    inner = inspect.unwrap(python_function(function))
+    cells = zip(getattr(getattr(inner, "__code__", None), "co_freevars", ()), inner.__closure__ or (), strict=False)
+    names = {name: cell.cell_contents for name, cell in cells}
+    if "step_function" in names:
+        return names["step_function"]
+    callables = [value for value in names.values() if callable(value)]
+    nested = [value for value in callables if inspect.isfunction(value) or hasattr(value, "_python_function")]
+    found = (keras_step(value, depth - 1) for value in nested if depth)
+    return next((step for step in found if step is not None), None)
+
+
+def whole_layer(function: Any) -> Any:
+    """The layer itself for its bound `call`: `Layer.__call__` sets what `call` relies on (dtypes, training)."""
+    owner = getattr(function, "__self__", None)
+    is_layer = getattr(function, "__name__", "") == "call" and isinstance(owner, tuple(layer_classes()))
+    return owner if is_layer else function
