@@ -1,11 +1,12 @@
-"""`n`, `s`, `r`, `unt`, `u`, `d` and `c` in running graphs: the line shown is the one about to run, as in eager code."""
+# ruff: noqa: E501
+"""Moving through running graphs with `n`, `s`, `r`, `unt`, `u`, `c`: the line shown is the one about to run."""
 
 from typing import Any
 
 import tensorflow as tf
+from walks import walk
 
 import tfdb
-from walks import walk
 
 
 def halved(v: Any) -> Any:

@@ -10,9 +10,12 @@
     ''')
 
 The program stops first by itself (`tfdb.set_trace()`), which no row shows.  A stop is written `function: source line`;
-lines that a command prints are joined by ` / `, the program's own included; `...` stands for any text.
+lines that a command prints are joined by ` / `, the program's own included; `...` stands for any text.  In a command,
+`@code@` is the number of the line of the program's file that reads `code`.
 """
 
+import inspect
+import linecache
 import re
 from collections.abc import Callable
 from itertools import zip_longest
@@ -28,7 +31,8 @@ def walk(program: Callable[[], object], table: str) -> str:
     Raises AssertionError naming the first rows that differ.
     """
     __tracebackhide__ = True
-    rows = [[part.strip() for part in re.split(r"\s\|(?:\s|$)", line, maxsplit=1)] for line in table.strip().splitlines() if line.strip()]
+    lines = [line for line in located(table, program).splitlines() if line.strip()]
+    rows = [[part.strip() for part in re.split(r"\s\|(?:\s|$)", line, maxsplit=1)] for line in lines]
     commands = [row[0] for row in rows]
     output, raised = record(program, commands)
     shown = [compact(part) for part in re.split("|".join(map(re.escape, PROMPTS)), output)[1:]]
@@ -36,11 +40,22 @@ def walk(program: Callable[[], object], table: str) -> str:
     if len(shown) == len(rows) and all(map(line_matches, wanted, shown)):
         return output
     shown += ["<no prompt>"] * (len(rows) - len(shown))
-    lines = ["the walk went another way"]
+    report = ["the walk went another way"]
     for command, got, want in zip_longest(commands, shown, wanted, fillvalue="<end>"):
         differs = not line_matches(want, got)
-        lines += [f"{'>' if differs else ' '} {command:20} | {got}"] + [f"{'wanted':>22} | {want}"] * differs
-    raise AssertionError("\n".join(lines)) from raised
+        report += [f"{'>' if differs else ' '} {command:20} | {got}"] + [f"{'wanted':>22} | {want}"] * differs
+    raise AssertionError("\n".join(report)) from raised
+
+
+def located(table: str, program: Callable[[], object]) -> str:
+    """The table with each `@code@` replaced by the number of the one line of the program's file that reads `code`."""
+    lines = [line.strip() for line in linecache.getlines(inspect.getsourcefile(program) or "")]
+
+    def number(found: re.Match[str]) -> str:
+        assert lines.count(found[1]) == 1, f"{lines.count(found[1])} lines read {found[1]!r}"
+        return str(lines.index(found[1]) + 1)
+
+    return re.sub(r"@(.+?)@", number, table)
 
 
 def compact(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from tfdb import generated, internals
 from tfdb.callsites import CallSite, OpenCalls
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
-from tfdb.ordering import Ordering, is_hook
+from tfdb.ordering import Ordering, is_hook, without_hooks
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
@@ -92,6 +92,7 @@ class Planter:
             return
         self.patches.replace(internals.func_graph_class(), "_create_op_internal", self.watching_ops)
         self.patches.replace(internals.atomic_module(), "from_func_graph", self.watching_graphs)
+        self.patches.replace(internals.save_module(), "_fill_meta_graph_def", self.watching_saves)
 
     def remove(self) -> None:
         """Take the watching away.  Graphs that hold hooks keep them."""
@@ -129,6 +130,16 @@ class Planter:
             return function
 
         return from_func_graph
+
+    def watching_saves(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The writer of saved models; functions that were traced with hooks are saved without."""
+
+        def fill_meta_graph_def(meta_graph_def: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(meta_graph_def, *args, **kwargs)
+            without_hooks(meta_graph_def.graph_def)
+            return result
+
+        return fill_meta_graph_def
 
     def plant(
         self,
@@ -244,7 +255,7 @@ def split_stack(frame: FrameType) -> tuple[list[Activation], list[Activation]]:
     """
     inside = next(traces(frame), None)
     stack = list(activations(frame))
-    traced = [activation for activation in stack if inside is None or id(activation.base) in inside]
+    traced = [activation for activation in stack if inside is None or id(activation.frames[-1]) in inside]
     first = next((n for n, activation in enumerate(traced) if not activation.hidden), len(traced))
     return traced[first:], stack[len(traced) :]
 
@@ -252,7 +263,7 @@ def split_stack(frame: FrameType) -> tuple[list[Activation], list[Activation]]:
 def traced_stack(frame: FrameType) -> list[Activation]:
     """The activations inside all functions that are being traced, innermost first."""
     inside = list(traces(frame))
-    return [activation for activation in activations(frame) if not inside or id(activation.base) in inside[-1]]
+    return [each for each in activations(frame) if not inside or id(each.frames[-1]) in inside[-1]]
 
 
 def traces(frame: FrameType | None) -> Iterator[set[int]]:
@@ -345,7 +356,8 @@ class LineTracer:
             return None
         if filename.startswith("<") and not linecache.getlines(filename):
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
-        if internals.current_graph() is None or internals.in_vectorisation(frame):
+        graph = internals.current_graph()
+        if graph is None or internals.is_scratch(graph) or internals.in_vectorisation(frame) or is_exporting(frame):
             return self.previous(frame, event, arg) if self.previous is not None else None
         self.planter.renumber(frame)
         self.last.pop(id(frame), None)

@@ -96,6 +96,8 @@ class Commands(TensorCommands, ErrorCommands, RerunCommands, StopCommands):
         sys.stdout.flush()
         try:
             self.message(stop.title or stop_line(stop))  # type: ignore[attr-defined]
+            if stop.reason == "breakpoint":
+                self.note_on_tracing(stop)
             if stop.event == "return":
                 self.message("--Return--")  # type: ignore[attr-defined]
                 self.interaction(frame, None)  # type: ignore[attr-defined]

@@ -37,6 +37,23 @@ def statement_at(text: str, line: int) -> ast.stmt | None:
     return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
 
 
+def first_line(text: str, line: int) -> int:
+    """The first line of the statement that `line` continues; `line` itself where it begins one."""
+    statement = statement_at(text, line)
+    if statement is None or isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Try):
+        return line
+    parts = [node for part in head(statement) for node in ast.walk(part) if covers(node, line)]
+    inner = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    return statement.lineno if parts and not any(isinstance(part, inner) for part in parts) else line
+
+
+def calls(text: str, line: int) -> bool:
+    """Whether the statement at the line, no branch or loop, calls something."""
+    statement = statement_at(text, line)
+    simple = isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign)
+    return simple and any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
 def head(node: ast.stmt) -> list[ast.AST]:
     """What a statement itself evaluates: of a branch or loop its test or iterable, of others all of it."""
     if isinstance(node, ast.If | ast.While):

@@ -2,10 +2,11 @@
 
 import bdb
 import inspect
+import linecache
 import re
 from typing import Any
 
-from tfdb import opbreaks
+from tfdb import opbreaks, syntax
 
 
 class NamedBreakpoint(bdb.Breakpoint):
@@ -55,6 +56,35 @@ class StopCommands:
         made = NamedBreakpoint(name, 0, temporary, condition or None)
         self.session.arm()  # type: ignore[attr-defined]
         self.message(f"Breakpoint {made.number} at {kind}:{pattern}")  # type: ignore[attr-defined]
+
+    def checkline(self, filename: str, lineno: int, *arguments: Any) -> int:
+        """pdb's check of a line for a breakpoint; inside a statement of several lines it is the statement's first.
+
+        Returns the line to break at, 0 when there is nothing to stop at.
+        """
+        line: int = super().checkline(filename, lineno, *arguments)  # type: ignore[misc]
+        return syntax.first_line("".join(linecache.getlines(filename)), line) if line else 0
+
+    def break_here(self, frame: Any) -> bool:
+        """bdb's question; when it stops because a condition cannot be evaluated, say so."""
+        found: bool = super().break_here(frame)  # type: ignore[misc]
+        made = bdb.Breakpoint.bpbynumber[self.currentbp] if found and self.currentbp else None  # type: ignore[attr-defined]
+        if made is not None and made.cond:
+            try:
+                bool(eval(made.cond, frame.f_globals, frame.f_locals))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                self.message(f"the condition of breakpoint {made.number} failed: {reason}")  # type: ignore[attr-defined]
+        return found
+
+    def note_on_tracing(self, stop: Any) -> None:
+        """Say it when the line of a breakpoint is plain Python: it runs while tracing, not now."""
+        point = stop.hit.point
+        place = point.place
+        if point.number in self.session.planter.without_ops and syntax.calls(  # type: ignore[attr-defined]
+            "".join(linecache.getlines(place.filename)), place.lineno
+        ):
+            self.message(f"line {place.lineno} makes no ops: it ran once, while tracing")  # type: ignore[attr-defined]
 
     def function_place(self, name: str) -> str | None:
         """`file:line` of the first line of a `tf.function` or other wrapper; None for what pdb finds by itself."""
