@@ -6,7 +6,7 @@ Kept apart from `internals` by size alone; the same rule holds: a new release is
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tfdb import internals
@@ -178,6 +178,48 @@ def constant(op: Any) -> Any | None:
     return private("framework.tensor_util", "MakeNdarray")(op.get_attr("value")) if op.type == "Const" else None
 
 
+def constant_tensor(op: Any) -> Any:
+    """The eager tensor of a Const op."""
+    import tensorflow as tf
+
+    return tf.constant(constant(op), dtype=op.outputs[0].dtype)
+
+
+def copy_of(value: Any) -> Any:
+    """A new variable that holds a value."""
+    import tensorflow as tf
+
+    with tf.init_scope():
+        return tf.Variable(value, trainable=False, name="tfdb_copy")
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Within the block, ops run at once on this thread and no open gradient tape sees them."""
+    with private("eager.context", "eager_mode")(), private("eager.tape", "stop_recording")():
+        yield
+
+
+def as_array(value: Any) -> Any:
+    """An eager tensor as a numpy array."""
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
+def read_only_inputs(op: Any) -> list[int]:
+    """The places of the inputs that a calling op only reads."""
+    name = "_read_only_resource_inputs"
+    return list(op.node_def.attr[name].list.i) if name in op.node_def.attr else []
+
+
+def read_from(op: Any, value: Any, inputs: Sequence[Any]) -> list[Any]:
+    """What an op that reads a variable gives for a value of it."""
+    import tensorflow as tf
+
+    if op.type == "ResourceGather":
+        return [tf.gather(value, inputs[0], batch_dims=op.get_attr("batch_dims"))]
+    return [tf.gather_nd(value, inputs[0])] if op.type == "ResourceGatherNd" else [value]
+
+
 def run_op(op: Any, inputs: Sequence[Any]) -> list[Any]:
     """Run one op of a graph eagerly on other inputs; whatever it raises passes through."""
     flat: list[Any] = []
@@ -211,7 +253,7 @@ def read_variable(handle: Any) -> Any | None:
         return None
     import tensorflow as tf
 
-    with private("eager.tape", "stop_recording")():
+    with private("eager.record", "stop_recording")():
         if not tf.raw_ops.VarIsInitializedOp(resource=handle):
             return None
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.shape_and_type[0].dtype))
