@@ -38,13 +38,14 @@ class Visitor(prompt.PlainPdb):
         self.expressions, self.first, self.file = expressions, first, file
         self.visits: list[Visit] = []
         self.headings: list[str] = []
+        self.problems: list[str] = []
         self.start_running()
 
     def message(self, msg: str, *args: Any, **kwargs: Any) -> None:
         self.headings.append(msg)
 
     def error(self, msg: str) -> None:
-        self.headings.append(f"*** {msg}")
+        self.problems.append(msg)
 
     def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:
         with self.session.lock, self.session.prompting():
@@ -89,6 +90,7 @@ def visits(program: Callable[[], Any], *expressions: str, first: tuple[str, ...]
     visitor = Visitor(expressions, first, program.__code__.co_filename)
     with session.using(visitor):
         program()
+    assert not visitor.problems, visitor.problems
     return visitor.visits
 
 

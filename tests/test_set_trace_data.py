@@ -67,18 +67,13 @@ def test_dataset_filter_reduce_flat_map_interleave_scan(tf: Any) -> None:
         assert int(dataset.reduce(tf.constant(0, tf.int64), add)) == 8
 
     found = visits(program, "x", "locals().get('rest')", "locals().get('total')")
-    assert [(visit.place.split(":")[0], visit.values) for visit in found] == [
-        ("odd", (0, 0, None)),
-        ("odd", (1, 1, None)),
-        ("pair", (1, None, None)),
-        ("add", (1, None, 0)),
-        ("add", (1, None, 1)),
-        ("odd", (2, 0, None)),
-        ("odd", (3, 1, None)),
-        ("pair", (3, None, None)),
-        ("add", (3, None, 2)),
-        ("add", (3, None, 5)),
-    ]
+    # tf.data may prefetch, so that only each function's own stops are in order.
+    seen = {name: [visit.values for visit in found if visit.place.startswith(name)] for name in ("odd", "pair", "add")}
+    assert seen == {
+        "odd": [(0, 0, None), (1, 1, None), (2, 0, None), (3, 1, None)],
+        "pair": [(1, None, None), (3, None, None)],
+        "add": [(1, None, 0), (1, None, 1), (3, None, 2), (3, None, 5)],
+    }
 
 
 def test_dataset_interleave(tf: Any) -> None:

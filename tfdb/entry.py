@@ -12,7 +12,7 @@ from tfdb import internals, prompt, session
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
 from tfdb.session import Session
-from tfdb.sourcemap import in_site_packages, is_hidden
+from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden
 from tfdb.watchstops import Ending, WatchStops
 
 _undo: list[Callable[[], None]] = []
@@ -91,7 +91,7 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
         return
     if threading.get_ident() in now.at_prompt or not cond:
         return
-    while is_hidden(frame.f_code.co_filename) and frame.f_back is not None:
+    while is_hidden(frame.f_code.co_filename) and GENERATED_FILE not in frame.f_code.co_filename and frame.f_back:
         frame = frame.f_back
     if not prompt.can_prompt(now.debugger):
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -100,7 +100,10 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
     if context is not None and hasattr(now.debugger, "context"):
         now.debugger.context = context
     now.arm()
-    now.debugger.set_trace(frame)
+    if GENERATED_FILE in frame.f_code.co_filename:
+        now.stop_eagerly(frame, "call", {})
+    else:
+        now.debugger.set_trace(frame)
 
 
 def worker_session(parent: Session) -> Session:

@@ -19,7 +19,8 @@ from typing import Any
 from tfdb import internals
 from tfdb.sourcemap import Activation
 
-MOST_ITEMS = 1000  # in one container; a longer one is shown as it was traced
+MOST_ITEMS = 1000  # in one container; a longer one is shown as it is
+MOST_ITEMS_ALTOGETHER = 10_000  # looked at for one hook
 DEPTH = 6
 COPIED = (list, dict, OrderedDict, defaultdict)  # the program may change them before the end of tracing
 PLAIN = (str, bytes, int, float, complex, type(None), type)
@@ -71,11 +72,13 @@ class Carrier:
         self.graph = graph
         self.tensors: list[Any] = []
         self.slots: dict[int, int] = {}
+        self.items = 0
 
     def frame(self, activation: Activation, number: int) -> TracedFrame:
         """The activation with its tensors put among those to carry; library frames keep their place only."""
         names = {} if activation.hidden else activation.names()
         code = activation.code or activation.base.f_code
+        templates = {name: self.template(value, of_closure=name in code.co_freevars) for name, value in names.items()}
         return TracedFrame(
             activation.filename,
             activation.lineno,
@@ -83,7 +86,7 @@ class Carrier:
             code.co_firstlineno,
             arguments(code),
             activation.base.f_globals,
-            {name: self.template(value) for name, value in names.items()},
+            {name: part for name, part in templates.items() if not internals.is_symbolic(part)},
             tuple(self.attributes(names.values(), code)),
             number,
             activation.hidden,
@@ -99,35 +102,39 @@ class Carrier:
                 if isinstance(part, Filled):
                     yield state, name, part
 
-    def slot(self, tensor: Any) -> Filled | None:
-        """The place of a tensor among the hook's inputs, or None where the graph cannot see it."""
+    def slot(self, tensor: Any, of_closure: bool = False) -> Filled | None:
+        """The place of a tensor among the hook's inputs, or None where the graph cannot see it.
+
+        What a function finds in its closure its graph takes from the graph around it.
+        """
         if id(tensor) not in self.slots:
-            if not internals.visible(tensor, self.graph):
+            if not internals.visible(tensor, self.graph, of_closure):
                 return None
             self.slots[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
         index = self.slots[id(tensor)]
         return Filled(lambda values: values[index])
 
-    def template(self, value: Any, depth: int = DEPTH) -> Any:
+    def template(self, value: Any, depth: int = DEPTH, of_closure: bool = False) -> Any:
         """The value, or a `Filled` where it is or holds tensors of the graph.
 
-        A plain list is copied: the program may grow it between this line and the end of tracing.
+        Plain lists and dictionaries are copied: the program may change them between this line and the end of tracing.
         """
         if isinstance(value, PLAIN) or depth == 0:
             return value
         if internals.is_symbolic(value):
-            return self.slot(value) or value
+            return self.slot(value, of_closure) or value
         if internals.is_symbolic_array(value):
             flow = self.slot(value.flow)
             return value if flow is None else Filled(lambda values: internals.with_flow(value, flow.make(values)))
         if internals.is_composite(value):
             return self.composite(value)
         items = children(value)
-        if items is None or len(items) > MOST_ITEMS:
+        if items is None or self.items > MOST_ITEMS_ALTOGETHER:
             return value
+        self.items += len(items)
         parts = [self.template(item, depth - 1) for item in items]
-        if any(isinstance(part, Filled) for part in parts) or type(value) is list:
+        if any(isinstance(part, Filled) for part in parts) or type(value) in COPIED:
             empty = value.copy() if type(value) in COPIED else value
             return Filled(lambda values: rebuild(empty, fill(parts, values)))
         return value
@@ -136,7 +143,8 @@ class Carrier:
         """The template of a RaggedTensor, SparseTensor, IndexedSlices or the like."""
         import tensorflow as tf
 
-        parts = [self.template(part) for part in tf.nest.flatten(value, expand_composites=True)]
+        flat = tf.nest.flatten(value, expand_composites=True)
+        parts = [self.template(part) for part in flat if part is not value]  # a variable is its own only part
         if not any(isinstance(part, Filled) for part in parts):
             return value
         spec = tf.type_spec_from_value(value)
@@ -176,11 +184,11 @@ def live_without_tensors(frame: TracedFrame) -> LiveFrame:
 
 
 def children(value: Any) -> list[Any] | None:
-    """What a container holds, in order, or None for what is no container."""
+    """What a container holds, in order, or None for what is no container or a very long one."""
     if isinstance(value, dict):
-        return list(value.values())
+        return list(value.values()) if len(value) <= MOST_ITEMS else None
     if isinstance(value, list | tuple | set | frozenset | deque):
-        return list(value)
+        return list(value) if len(value) <= MOST_ITEMS else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     return None

@@ -103,19 +103,36 @@ def is_symbolic_array(value: object) -> bool:
 def with_flow(array: Any, flow: Any) -> Any:
     """The graph's TensorArray again, over an eager `flow` tensor; its methods then compute eagerly."""
     implementation = private("ops.tensor_array_ops", "_GraphTensorArrayV2")
-    shape = array.element_shape
-    return implementation(dtype=array.dtype, flow=flow, element_shape=shape, infer_shape=False)
+    made = implementation(dtype=array.dtype, flow=flow, infer_shape=False)
+    made._element_shape = array._implementation._element_shape  # not taken beside a flow
+    return made
 
 
-def visible(tensor: Any, graph: Any) -> bool:
+def visible(tensor: Any, graph: Any, of_closure: bool = False) -> bool:
     """Whether an op of `graph` may take `tensor`: it belongs to this graph, or to one around its loop or branch body.
 
-    A function's own outer graph does not count: a traced function is called from other graphs too.
+    The graph around a function does not count, for a traced function is called from other graphs too; unless the
+    tensor is in the function's closure, or tf.data made the function for this one use.
     """
     while graph is not None:
         if tensor.graph is graph:
             return True
-        graph = graph.outer_graph if is_control_flow_body(graph) else None
+        inside = of_closure or is_control_flow_body(graph) or is_of_dataset(graph)
+        graph = getattr(graph, "outer_graph", None) if inside else None
+    return False
+
+
+def is_of_dataset(graph: Any) -> bool:
+    """Whether tf.data traced the graph: a function of `map`, `reduce`, or the body of a loop over a dataset."""
+    return graph.name.startswith("Dataset_") if isinstance(graph, func_graph_class()) else False
+
+
+def is_scratch(graph: Any) -> bool:
+    """Whether Keras builds the graph only to learn shapes; it never runs."""
+    while graph is not None:
+        if getattr(graph, "name", "").startswith("scratch_graph"):
+            return True
+        graph = getattr(graph, "outer_graph", None)
     return False
 
 
@@ -191,7 +208,18 @@ def plant(callback: Callable[..., Any], tensors: Sequence[Any], outputs: Sequenc
         made = private("ops.gen_script_ops", "eager_py_func")(
             input=list(tensors), token=token, Tout=list(outputs), name="hook"
         )
-    return made[0].op if outputs else made
+    op = made[0].op if outputs else made
+    op.pfor_converter = left_out
+    return op
+
+
+def left_out(pfor_input: Any) -> Any:
+    """What `vectorized_map` and `jacobian` make of a hook in a function they call: nothing, they have no passes."""
+    import tensorflow as tf
+
+    wrap = private("ops.parallel_for.pfor", "wrap")
+    outputs = [wrap(tf.zeros([], each.dtype), False) for each in pfor_input.outputs]
+    return outputs or tf.no_op()
 
 
 def py_function_registry() -> type:
@@ -283,6 +311,12 @@ class Patches:
                 setattr(owner, name, original)
             else:
                 inner["now"] = original
+
+
+def save_module() -> Any:
+    """The module whose `_fill_meta_graph_def` puts the graphs of a saved model into its file."""
+    private("saved_model.save", "_fill_meta_graph_def")
+    return sys.modules["tensorflow.python.saved_model.save"]
 
 
 def status_module() -> Any:

@@ -1,4 +1,7 @@
-"""Hook ops and effects in the order they are created -> control inputs that make them run in that order."""
+"""Hook ops and effects in the order they are created -> control inputs that make them run in that order.
+
+And the other way: `without_hooks` takes the hooks out of a graph that is being saved.
+"""
 
 import itertools
 import weakref
@@ -62,3 +65,26 @@ class Ordering:
 def is_hook(op: Any) -> bool:
     """Whether the op is one of tfdb's."""
     return op.type == "EagerPyFunc" and "tfdb" in op.name
+
+
+def without_hooks(graph_def: Any) -> None:
+    """Take the hooks out of a GraphDef and its functions, in place; nothing but control inputs refers to them."""
+    drop_hooks(graph_def.node)
+    for function in graph_def.library.function:
+        hooks = drop_hooks(function.node_def)
+        for name in [name for name, node in function.control_ret.items() if node in hooks]:
+            del function.control_ret[name]
+            function.signature.control_output.remove(name)
+
+
+def drop_hooks(nodes: Any) -> set[str]:
+    """Take the hooks out of a list of NodeDefs; returns their names."""
+    numbers = [n for n, node in enumerate(nodes) if node.op == "EagerPyFunc" and "tfdb" in node.name]
+    hooks = {nodes[n].name for n in numbers}
+    for n in reversed(numbers):
+        del nodes[n]
+    for node in nodes if hooks else ():
+        inputs = [name for name in node.input if name.removeprefix("^") not in hooks]
+        del node.input[:]
+        node.input.extend(inputs)
+    return hooks

@@ -268,7 +268,7 @@ def stop_line(stop: GraphStop) -> str:
     """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
     assert stop.hit is not None
     point = stop.hit.point
-    functions = [frame.function for frame in stop.live if frame.activation and not frame.hidden]
+    functions = [f.function for f in stop.live if (f.activation or f is stop.live[-1]) and not f.hidden]
     kind = "graph stop" if point.graph else "eager stop"
     parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
     if point.event.startswith("<"):

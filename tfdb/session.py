@@ -118,6 +118,8 @@ class Session:
         """set_trace() in traced code: stop at each run of this point, and let the user step on from there."""
         if self.closed or is_exporting(frame) or condition is False or internals.in_vectorisation(frame):
             return
+        if internals.is_scratch(internals.current_graph()):
+            return
         _ = self.debugger  # made here, on the user's thread: IPython must not be set up on a graph's
         self.door.install()
         self.planter.plant(frame, "call", condition)
@@ -162,18 +164,21 @@ class Session:
             tracer.armed = True
         self.planter.plant(frame, name, names=names)
 
-    def stop_eagerly(self, frame: FrameType, name: str, names: dict[str, Any]) -> None:
-        """An op or layer with a breakpoint has run in eager code: stop now, in the user's frame."""
+    def stop_eagerly(self, frame: FrameType, event: str, names: dict[str, Any]) -> None:
+        """Stop now in eager code, in the user's frame with `names` added: an op or layer with a breakpoint has run.
+
+        With the event "call", a set_trace() in code that AutoGraph generated, whose real frame is not the user's.
+        """
         if threading.get_ident() in self.at_prompt:
             return
         stack = [activation for activation in activations(frame) if not activation.hidden]
         if not stack:
             return
         place = dataclasses.replace(place_only(stack[0]), locals={**stack[0].names(), **names})
-        hit = Hit(HookPoint(-hash(name), name, (place,), (), "", 0, False, True, None), ())
+        hit = Hit(HookPoint(-hash((event, place.lineno)), event, (place,), (), "", 0, False, True, None), ())
         self.passes[hit.point.number] += 1
         with self.lock:
-            if self.debugger.breakpoint_reason(hit) is not None:
+            if event == "call" or self.debugger.breakpoint_reason(hit) is not None:
                 self.stop(hit, "breakpoint", [(each.base, each.lineno) for each in reversed(stack[1:])])
         if self.quitting is not None:
             raise self.quitting
