@@ -54,6 +54,8 @@ def install_keras() -> None:
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name))
     for owner, name in internals_gate.loss_scaling_classes():
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name, scaled=True))
+    for owner, name in internals_gate.stock_steps():
+        keras_patches.replace(owner, name, stock_step)
     for owner in internals_gate.built_classes():
         if "__new__" in owner.__dict__:  # Keras reads the signature of a layer's __init__
             new_patches.replace(owner, creating)
@@ -137,6 +139,7 @@ def finish(step: Step, outputs: Any) -> Any:
     values, names = [], []
     if steps.current() is step and not step.inner:
         found = leaves_of(outputs)
+        found = [(name, value) for name, value in found if id(value) not in step.checked]
         values, names = floating([value for _, value in found], [name for name, _ in found])
     values += [value for graph, value, _ in step.pending if graph is step.graph]
     names += [name for graph, _, name in step.pending if graph is step.graph]
@@ -170,11 +173,21 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
         gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
         variables = targets(self, pairs, args, kwargs, len(gradients))
-        grads = pairs if pairs is not None else gradients
-        passed = guard(gradients, variables, "scaled" if scaled else "gradient", sys._getframe(1))
-        deferred = Deferred(None if scaled or internals_gate.has_finite_update(self) else variables)
-        with gate.quiet(), compiled_guard(gradients, variables, scaled), after(passed), deferred:
-            return original(self, grads, *args, **kwargs)
+        frame = sys._getframe(1)
+
+        def update(more: Sequence[Any] = (), names: Sequence[str] = ()) -> Any:
+            passed = guard(gradients, variables, "scaled" if scaled else "gradient", frame, more, names)
+            ready = after(passed, gradients)
+            given = list(zip(ready, [v for _, v in pairs], strict=True)) if pairs is not None else ready
+            deferred = Deferred(None if scaled or internals_gate.has_finite_update(self) else variables)
+            with gate.quiet(), compiled_guard(gradients, variables, scaled), deferred:
+                return original(self, given, *args, **kwargs)
+
+        held = getattr(gate.local, "held", None)
+        if held is None or scaled:
+            return update()
+        held.updates.append(update)
+        return None
 
     return apply
 
@@ -204,8 +217,13 @@ def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> l
     return list(given) if len(list(given)) == count else [None] * count
 
 
-def guard(gradients: list[Any], variables: list[Any], kind: str, frame: Any) -> Any | None:
-    """The gate of an optimizer's gradients, which all it does must wait for; None in eager code and under XLA."""
+def guard(
+    gradients: list[Any], variables: list[Any], kind: str, frame: Any, more: Sequence[Any], labels: Sequence[str]
+) -> Any | None:
+    """The gate of an optimizer's gradients, which they must wait for; None in eager code and under XLA.
+
+    The losses they are of, small state written so far, and `more` tensors under their `labels` pass it with them.
+    """
     tensors, names = floating(gradients, [name_of(variable) for variable in variables])
     if not tensors:
         return None
@@ -215,15 +233,23 @@ def guard(gradients: list[Any], variables: list[Any], kind: str, frame: Any) -> 
     step = steps.current()
     if step is None or internals.is_xla(internals.current_graph()):
         return None
-    pending, labels = take_pending(step)
-    return plant(Place(step, kind, (*names, *labels)), [*tensors, *pending])
+    others, named = take_pending(step)
+    if kind == "gradient":
+        losses = [loss for graph, loss in step.losses if graph is internals.current_graph()]
+        results, given = floating(list(more), list(labels))
+        others, named = [*others, *losses, *results], [*named, *["loss"] * len(losses), *given]
+        step.checked.update(map(id, [*losses, *results]))
+    return plant(Place(step, kind, (*names, *named), len(names)), [*tensors, *others])
 
 
-def after(passed: Any | None) -> contextlib.AbstractContextManager[Any]:
-    """Ops of the block run after the gate.  They wait themselves: an identity per gradient would cost as much again."""
+def after(passed: Any | None, gradients: list[Any]) -> list[Any]:
+    """The gradients, to be read only after the gate; whatever an optimizer does without them need not wait."""
     import tensorflow as tf
 
-    return contextlib.nullcontext() if passed is None else tf.control_dependencies([passed])
+    if passed is None:
+        return gradients
+    with tf.control_dependencies([passed]):
+        return [identity(gradient) for gradient in gradients]
 
 
 def identity(value: Any) -> Any:
@@ -373,9 +399,41 @@ def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         if replaying.active():
             return replaying.gradient(original, self, target, sources, args, kwargs)
+        if not gate.busy and (step := steps.current()) is not None:
+            scalars = [t for t in steps.leaves(target) if internals.is_symbolic(t) and t.shape.rank == 0]
+            step.losses += [(internals.current_graph(), t) for t in scalars]
         return original(self, target, sources, *args, **kwargs)
 
     return gradient
+
+
+def stock_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras' own `train_step`: the metrics pass the gradients' gate too, the update comes after it.
+
+    That saves a branch, and changes nothing: what `compute_metrics` reads is not what an optimizer writes.
+    """
+
+    def train_step(self: Any, data: Any) -> Any:
+        graph = internals.current_graph()
+        if gate.busy or graph is None or internals.is_xla(graph) or not internals_gate.is_stock(self):
+            return original(self, data)
+        held = gate.local.held = Held()
+        try:
+            outputs = original(self, data)
+        finally:
+            gate.local.held = None
+        for update in held.updates:
+            update(list(outputs.values()), list(outputs))
+        return outputs
+
+    return train_step
+
+
+@dataclass(eq=False)
+class Held:
+    """Updates of a stock train step that wait for its metrics."""
+
+    updates: list[Callable[[list[Any], list[str]], None]] = field(default_factory=list)
 
 
 __all__ = ["Quit", "install", "install_keras", "uninstall"]

@@ -23,11 +23,15 @@ from .steps import Call, Step
 
 @dataclass(eq=False)
 class Place:
-    """One gate: what it looks at (`kind`: gradient, update, variable, output or scaled) and under which names."""
+    """One gate: what it looks at (`kind`: gradient, update, variable, output or scaled) and under which names.
+
+    The first `weights` names are those of variables, where a gate looks at other values too.
+    """
 
     step: Step | None
     kind: str
     names: tuple[str, ...]
+    weights: int | None = None
     number: int = 0
     trips: int = 0
     skipped: int = 0
@@ -56,8 +60,14 @@ class Trip:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names under which the bad values go."""
-        return tuple(name for name, kind in zip(self.place.names, self.bad, strict=True) if kind)
+        """The names of the variables that bad values were on their way into (of the outputs, for an output gate)."""
+        named = zip(self.place.names[: self.place.weights], self.bad, strict=False)
+        return tuple(name for name, kind in named if kind)
+
+    @property
+    def watched(self) -> int:
+        """How many variables' values the gate looked at."""
+        return len(self.place.names[: self.place.weights])
 
 
 class Gate:

@@ -182,6 +182,19 @@ def loss_containers() -> list[tuple[type, str]]:
     return [(owner, "__init__")] if owner is not None else []
 
 
+def stock_steps() -> list[tuple[type, str]]:
+    """Keras' own `train_step`, as `optimizer_classes`."""
+    owner = keras_private("keras", "backend.tensorflow.trainer", "TensorFlowTrainer")
+    return [(owner, "train_step")] if owner is not None else []
+
+
+def is_stock(model: Any) -> bool:
+    """Whether the model computes its metrics as Keras does, from its outputs alone."""
+    trainer = keras_private("keras", "trainers.trainer", "Trainer")
+    own = type(model)
+    return own.compute_metrics is trainer.compute_metrics and own.get_metrics_result is trainer.get_metrics_result
+
+
 def model_classes() -> list[type]:
     """The `Model` classes of the loaded Keras packages."""
     found = [keras_private("keras", "models.model", "Model")]

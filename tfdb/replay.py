@@ -137,7 +137,7 @@ def of_op(
 def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
     """The names of the variables that bad values were on their way into, and how many were looked at."""
     if trip.place.kind in ("gradient", "update", "scaled", "variable"):
-        return {"variables": trip.variables, "watched": len(trip.place.names)}
+        return {"variables": trip.variables, "watched": trip.watched}
     if first.run.where in ("gradient", "update"):
         return {"variables": tuple(first.run.names), "watched": first.run.watched}
     return {}
@@ -289,7 +289,7 @@ def without_replay(trip: Trip, why: str) -> Origin:
 
 def affected_only(trip: Trip) -> dict[str, Any]:
     """As `affected`, without a pass."""
-    return {"variables": trip.variables, "watched": len(trip.place.names)} if trip.place.kind != "output" else {}
+    return {"variables": trip.variables, "watched": trip.watched} if trip.place.kind != "output" else {}
 
 
 def pass_notes(log: Log, index: int) -> tuple[str, ...]:

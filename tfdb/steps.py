@@ -39,6 +39,8 @@ class Step:
     drawn: list[Any] = field(default_factory=list)
     compiled: Any = None
     xla: bool = False
+    losses: list[tuple[Any, Any]] = field(default_factory=list)
+    checked: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:
