@@ -28,7 +28,7 @@ ROWS = {
     "pure": {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
-        "explain", "syntax",
+        "explain", "explanations", "syntax",
     },
 }  # fmt: skip
 ORDER = list(ROWS)

@@ -99,7 +99,7 @@ def wrapped(error: BaseException) -> Iterator[BaseException]:
 
 def is_wrapper(outer: BaseException, inner: BaseException) -> bool:
     """Whether a library caught `inner` deeper in the same call and raised `outer` for it."""
-    if not (hasattr(inner, "ag_error_metadata") or type(inner) is type(outer)) or inner.__traceback__ is None:
+    if not hasattr(inner, "ag_error_metadata") or inner.__traceback__ is None:
         return False
     entries = [entry for entry in traceback_of(outer) if not is_hidden(entry.tb_frame.f_code.co_filename)]
     if not entries:
@@ -121,13 +121,18 @@ def raises_here(entry: TracebackType) -> bool:
     return dis.opname[code[entry.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
+def caught_by_user(error: BaseException) -> bool:
+    """Whether the exception reached code of the user's: otherwise it is a library's own affair."""
+    return any(not is_hidden(entry.tb_frame.f_code.co_filename) for entry in traceback_of(error))
+
+
 def related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     """Other exceptions worth a line: how they relate to this one, and they."""
     chain = list(wrapped(error))
     last = chain[-1]
     if last.__cause__ is not None:
         yield "caused by", last.__cause__
-    elif last.__context__ is not None and not last.__suppress_context__:
+    elif last.__context__ is not None and not last.__suppress_context__ and caught_by_user(last.__context__):
         yield "while handling", last.__context__
     parts: Any = getattr(error, "exceptions", ())
     if isinstance(parts, tuple):

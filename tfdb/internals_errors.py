@@ -236,6 +236,13 @@ def places(op: Any) -> list[tuple[str, int, str]]:
         return []
 
 
+def places_inside(op: Any) -> list[tuple[str, int, str]]:
+    """The part of `places` that was traced: the calls inside the outermost function."""
+    found = places(op)
+    inside = next((n for n, each in enumerate(found) if each[2] == "func_graph_from_py_func"), -1)
+    return found[inside + 1 :]
+
+
 def static_value(tensor: Any) -> Any:
     """The tensor's value as an array where the graph itself tells it, or None."""
     return private("framework.tensor_util", "constant_value")(tensor)

@@ -8,16 +8,18 @@ from types import FrameType
 from typing import Any
 
 from tfdb import failures, internals, internals_errors, refetch, syntax, tensors
-from tfdb.explain import Facts, Leak, Operand, Place, Reported, explain, report
+from tfdb.explain import Facts, Leak, Operand, Place, Reported, report
+from tfdb.explanations import explain
 from tfdb.failures import Failure
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.kept import Keeper
 from tfdb.records import TensorSummary
-from tfdb.sourcemap import Activation, is_hidden
+from tfdb.sourcemap import GENERATED_FILE, Activation, is_hidden
 from tfdb.symbols import Collector, Values
 
 Entry = tuple[FrameType | LiveFrame, int]
 TRAINERS = ("fit", "evaluate", "predict")
+SETTINGS = ("axis", "concat_dim", "reduction_indices")  # inputs of ops that say how, not what
 MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 
 
@@ -67,6 +69,16 @@ def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
     wreck = plain_wreck(failure, reported)
     if not internals.loaded():
         return wreck
+    try:
+        return with_values(wreck, keeper)
+    except Exception as problem:  # a debugger must not fail at the one moment it is needed
+        note = f"tfdb could not find out more: {type(problem).__name__}: {report(str(problem)).message}"
+        return replace(wreck, notes=(*wreck.notes, note))
+
+
+def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
+    """The wreck with what TensorFlow can still tell."""
+    failure, reported, error = wreck.failure, wreck.reported, wreck.failure.error
     inner = keeper.error(str(error)) if keeper is not None and reported.python else None
     if inner is not None:
         return python_wreck(wreck, inner)
@@ -84,7 +96,7 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     """The error with its stack as it is."""
     entries = tuple((each.base, each.lineno) for each in failure.stack)
     kind = type(failure.error if internals_errors_class(failure.root) else failure.root).__name__
-    facts = Facts(kind, reported.message, place_of(failure.user), text_of(failure.user))
+    facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user))
     full = "".join(traceback.format_exception(failure.error))
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
     return Wreck(failure, reported, facts, entries, (), notes + position(failure.deepest), full)
@@ -108,7 +120,7 @@ def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:
     failure = failures.examine(inner)
     frames = tuple((each.base, each.lineno) for each in failure.stack)
     said = report(str(inner))
-    facts = Facts(type(inner).__name__, said.message, place_of(failure.user), text_of(failure.user))
+    facts = Facts(type(inner).__name__, said.body, place_of(failure.user), text_of(failure.user))
     note = f"raised in Python code that a graph called: {wreck.facts.error} outside, these frames are its own"
     made = replace(wreck, failure=replace(failure, error=wreck.failure.error), reported=said, facts=facts,
                    entries=wreck.entries + frames, notes=(note, *wreck.notes))  # fmt: skip
@@ -129,7 +141,24 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     source = "the first element of the dataset" if values.from_dataset else "this call's arguments"
     note = f"raised while {traced_name(failure)} was being traced"
     note += f"; values are computed from {source}" if known else "; there are no values yet"
-    return with_line_facts(replace(whole, notes=(note, *whole.notes)), failure.user)
+    whole = replace(whole, notes=(note, *whole.notes))
+    scene = called_scene(whole, values)
+    return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user)
+
+
+def called_scene(wreck: Wreck, values: Values) -> refetch.Scene | None:
+    """The op of a function traced before, whose shapes do not fit a call of it that was being traced now."""
+    running = False
+    for frame in internals_errors.outward(wreck.failure.deepest):
+        running = running or bool(internals_errors.graph_called(frame))
+        call = internals_errors.function_call(frame)
+        if GENERATED_FILE in frame.f_code.co_filename or not is_hidden(frame.f_code.co_filename):
+            return None
+        if call is not None and running and wreck.reported.node:
+            function, args, kwargs = call
+            args, kwargs = values.filled((args, kwargs))
+            return refetch.run_again(function, args, kwargs, refetch.Target(wreck.reported.node), ())
+    return None
 
 
 def traced_name(failure: Failure) -> str:
@@ -144,20 +173,25 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     if found is None:
         return with_line_facts(with_places(wreck), None)
     scene, note = found
+    if not scene.certain:
+        note += "; they are those of the last pass before the failure"
+    return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
+
+
+def with_scene(wreck: Wreck, scene: refetch.Scene) -> Wreck:
+    """The wreck with the frames and inputs of the failing op."""
     entries = wreck.entries + tuple((frame, frame.lineno) for frame in scene.frames)
     user = next((frame for frame in reversed(scene.frames) if not frame.hidden), None)
-    operands = tuple(operand(each.name or each.argument, each.value, each.origin) for each in scene.inputs)
+    operands = tuple(input_operand(each) for each in scene.inputs)
     shown = tuple(
         Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
         for each in scene.inputs
-        if not is_resource(each.value)
+        if not is_resource(each.value) and each.argument not in SETTINGS
     )
     place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
     text = source_text(place.filename) if place is not None else ""
     facts = replace(wreck.facts, place=place, text=text, op=scene.op, operands=operands)
-    if not scene.certain:
-        note += "; they are those of the last pass before the failure"
-    return replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES], notes=(note, *wreck.notes))
+    return replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES])
 
 
 def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[refetch.Scene, str] | None:
@@ -310,6 +344,13 @@ def operand(name: str, value: Any, origin: str) -> Operand:
     rank = getattr(shape, "rank", 0)
     extents = None if shape is None or rank is None else tuple(None if n is None else int(n) for n in shape)
     return Operand(name, dtype, extents, origin)
+
+
+def input_operand(each: refetch.Input) -> Operand:
+    """An input of the failing op as explanations name it."""
+    found = operand(each.name or each.argument, each.value, each.origin)
+    shape = each.shape if is_resource(each.value) else found.shape
+    return replace(found, shape=shape, argument=each.argument)
 
 
 def is_resource(value: Any) -> bool:

@@ -6,6 +6,7 @@ called with the same arguments.  A hook that finds the op failing on its inputs 
 
 import contextlib
 import io
+import os
 import re
 import sys
 import time
@@ -20,18 +21,23 @@ from tfdb.sourcemap import Activation, is_hidden
 
 SECONDS = 20.0  # for finding the element of a dataset that fails
 SILENT = ("PrintV2", "WriteSummary", "WriteScalarSummary", "WriteImageSummary", "WriteHistogramSummary", "WriteFile")
+SAME = {  # ops whose output the user knows by the name of this input
+    "Identity": 0, "Cast": 0, "ReadVariableOp": 0, "PlaceholderWithDefault": 0, "StopGradient": 0, "SelectV2": 2,
+    "EnsureShape": 0, "Reshape": 0, "ExpandDims": 0, "Squeeze": 0,
+}  # fmt: skip
 READS = ("ResourceGather", "ResourceGatherNd", "ReadVariableOp")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """One input of the failing op: its name in the op's definition, the user's name for it ("" for none), its value
-    and the user's line that made it ("" where none is known)."""
+    the user's line that made it ("" where none is known), and of a variable's handle the variable's shape."""
 
     argument: str
     name: str
     value: Any
     origin: str
+    shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,11 +83,12 @@ class Spot:
     arguments: tuple[str, ...]
     names: tuple[str, ...]
     origins: tuple[str, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
     levels: list[Level] = field(default_factory=list)
 
     def scene(self, values: Sequence[Any], certain: bool) -> Scene:
         """What a hit of the hook saw; `values` are the op's inputs."""
-        inputs = tuple(map(Input, self.arguments, self.names, values, self.origins))
+        inputs = tuple(map(Input, self.arguments, self.names, values, self.origins, self.shapes))
         return Scene(self.op, self.node, inputs, tuple(merged(self.levels)), certain)
 
 
@@ -152,7 +159,7 @@ class Retrace:
                 op._add_control_inputs([hook])
                 attributes, spot.arguments = internals_errors.op_facts(op)
                 facts += [attributes, len(op.outputs), op._is_stateful]
-            if id(graph) in self.waiting and any(internals.called_functions(op)):
+            if id(graph) in self.waiting and any(internals.called_functions(op.node_def.attr)):
                 op._add_control_inputs(self.waiting[id(graph)])
             if op_type == "IteratorGetNext" and self.data:
                 values = self.data.pop(0)
@@ -191,7 +198,8 @@ class Retrace:
             inputs = [graph.capture(tensor) for tensor in inputs]
             names = known_names(stack)
             origins = tuple(origin(tensor) for tensor in inputs)
-            spot = Spot(op_type, node, (), tuple(name_of(tensor, names) for tensor in inputs), origins)
+            shapes = tuple(variable_shape(tensor) for tensor in inputs)
+            spot = Spot(op_type, node, (), tuple(name_of(tensor, names) for tensor in inputs), origins, shapes)
             facts: list[Any] = []
             hook = self.plant_levels(graph, stack, spot, inputs, facts)
             return hook, spot, facts
@@ -282,9 +290,9 @@ def name_of(tensor: Any, names: dict[int, str]) -> str:
         variable = variable_of(tensor)
         if variable is not None:
             return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
-        if tensor.op.type not in ("Identity", "Cast", "ReadVariableOp", "PlaceholderWithDefault"):
+        if tensor.op.type not in SAME:
             return ""
-        tensor = tensor.op.inputs[0]
+        tensor = tensor.op.inputs[SAME[tensor.op.type]]
     return ""
 
 
@@ -296,6 +304,12 @@ def variable_of(tensor: Any) -> Any:
     return next((variable for variable in tensor.graph.variables if variable.handle is outer), None)
 
 
+def variable_shape(tensor: Any) -> tuple[int | None, ...] | None:
+    """The shape of the variable whose resource a tensor is."""
+    variable = variable_of(tensor)
+    return tuple(variable.shape) if variable is not None and variable.shape.rank is not None else None
+
+
 def origin(tensor: Any) -> str:
     """The user's line that made a tensor of a graph: `losses.py:24`; "" for arguments and constants outside."""
     if tensor.op.type == "Placeholder":
@@ -303,8 +317,9 @@ def origin(tensor: Any) -> str:
         return origin(outer) if outer is not None and internals.is_symbolic(outer) else ""
     if tensor.op.type == "ReadVariableOp":
         return ""
-    lines = [(name, line) for name, line, _ in internals_errors.places(tensor.op) if not is_hidden(name)]
-    return f"{lines[-1][0].rsplit('/', 1)[-1]}:{lines[-1][1]}" if lines else ""
+    lines = internals_errors.places_inside(tensor.op)
+    lines = [each for each in lines if not is_hidden(each[0])]
+    return f"{os.path.basename(lines[-1][0])}:{lines[-1][1]}" if lines else ""
 
 
 @contextlib.contextmanager

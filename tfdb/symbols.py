@@ -18,7 +18,7 @@ class Collector(Carrier):
     def __init__(self) -> None:
         super().__init__(None)
 
-    def slot(self, tensor: Any) -> Filled | None:
+    def slot(self, tensor: Any, of_closure: bool = False) -> Filled | None:
         if id(tensor) not in self.slots:
             self.slots[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
@@ -72,6 +72,13 @@ class Values:
         for graph in sorted(graphs, key=depth):
             self.compute(list(wanted[id(graph)].values()))
         return [self.known.get(id(tensor), tensor) for tensor in tensors]
+
+    def filled(self, structure: Any) -> Any:
+        """A structure with its symbolic tensors replaced by their values, where these can be had."""
+        collector = Collector()
+        part = collector.template(structure)
+        found = self.of(collector.tensors)
+        return part.make(found) if isinstance(part, Filled) else structure
 
     def require(self, tensors: Iterable[Any], wanted: dict[int, dict[int, Any]], graphs: list[Any]) -> None:
         """Collect, by graph, the tensors whose values the given ones need."""

@@ -95,7 +95,7 @@ def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
     """The lines above the prompt: error, place, values, explanation, and where the values are from."""
     reported = wreck.reported
     layer = f" (in {reported.layer})" if reported.layer else ""
-    lines = [f"{wreck.facts.error}: {wreck.facts.message}{layer}" if wreck.facts.message else wreck.facts.error]
+    lines = [f"{wreck.facts.error}: {reported.message}{layer}" if reported.message else wreck.facts.error]
     lines += ["  " + line for line in place_lines(wreck)]
     lines += ["  " + line for line in value_lines(wreck, width - 2)]
     if wreck.sentence:
@@ -132,4 +132,4 @@ def why_lines(wreck: Wreck, width: int) -> list[str]:
     if wreck.sentence:
         return [wreck.sentence, *value_lines(wreck, width)]
     lines = place_lines(wreck) + value_lines(wreck, width)
-    return [f"{wreck.facts.error}: {wreck.facts.message}", *lines, "no explanation is known for this error"]
+    return [f"{wreck.facts.error}: {wreck.reported.message}", *lines, "no explanation is known for this error"]
