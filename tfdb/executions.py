@@ -187,6 +187,12 @@ def keep_invariants(body: Evaluation) -> None:
             body.reasons[place.op.name] = "it changes from pass to pass of the loop and was not carried to this stop"
 
 
+def reaches(given: Given, hook: Any) -> bool:
+    """Whether a call runs the graph that a hook is in."""
+    graph = internals_graphs.atomic_graph(given.function)
+    return graph is not None and (same(graph, hook.graph) or next(paths(graph, hook.graph, ()), None) is not None)
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether two graphs are the same function's."""
     return one is other or (one.name == other.name and len(one.get_operations()) == len(other.get_operations()))

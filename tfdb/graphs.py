@@ -15,6 +15,7 @@ from .report import UserLine
 from .tensors import short_device
 
 SMALL = 4  # elements up to which a constant is shown by its value
+HOOK_SCOPE = re.compile(r"(^|/)tfdb(_\w+)?/")
 UPDATES = re.compile(r"Assign\w*VariableOp|Resource\w*Apply\w*|ResourceScatter\w+|Assign\w*")
 GRADIENT_SCOPE = re.compile(r"(^|/)(gradient_tape|gradients)/")
 GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py", "ops/while_v2.py:grad")
@@ -37,7 +38,12 @@ class Source:
 
 def is_hook(op: Any) -> bool:
     """Whether the op is one of tfdb's own."""
-    return op.name.startswith("tfdb") or "/tfdb/" in op.name or op.name.startswith("tfdb_")
+    return is_hook_name(op.name)
+
+
+def is_hook_name(name: str) -> bool:
+    """Whether an op of this name is one of tfdb's own."""
+    return HOOK_SCOPE.search(name) is not None
 
 
 def operations(graph: Any) -> list[Any]:
@@ -161,6 +167,17 @@ def read(source: Source) -> GraphRecord:
         made.name, made.title, arguments, results, made.captures, made.variables, made.devices, xla or made.xla,
         made.nodes, made.functions, tuple(notes),
     )  # fmt: skip
+
+
+def read_head(source: Source) -> GraphRecord:
+    """The record of a source without its ops: what it takes and gives."""
+    graph = source.graph
+    if source.concrete is not None:
+        arguments, results = signature(source.concrete)
+    else:
+        arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
+        results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
+    return GraphRecord(graph.name, source.title, arguments, results, (), (), (), False, ())
 
 
 def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphRecord:

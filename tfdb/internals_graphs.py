@@ -5,7 +5,7 @@ Kept apart from `internals` by size alone; the same rule holds: a new release is
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -36,18 +36,18 @@ def is_func_graph(value: Any) -> bool:
 
 def concrete_functions(function: Any) -> list[Any]:
     """The traces that a `tf.function` holds, first traced first; those of a SavedModel are the signatures it takes."""
+    return [concrete for _, concrete in contexts(function)]
+
+
+def contexts(function: Any) -> list[tuple[Any, Any]]:
+    """The traces with the context each was made in, first traced first; a SavedModel's have none."""
     if hasattr(function, "concrete_functions"):
-        return list(function.concrete_functions)
-    return [concrete for _, concrete in traces(function)]
-
-
-def traces(function: Any) -> list[tuple[Any, Any]]:
-    """The traces with the context each was made in, first traced first."""
+        return [(None, concrete) for concrete in function.concrete_functions]
     found: dict[int, tuple[Any, Any]] = {}
     for options in (function._variable_creation_config, function._no_variable_creation_config):
         cache = getattr(options, "function_cache", None)
         for (context, _), concrete in cache._primary.items() if cache is not None else ():
-            found.setdefault(id(concrete), (getattr(context, "context", context), concrete))
+            found.setdefault(id(concrete), (context, concrete))
     return list(found.values())
 
 
@@ -279,6 +279,12 @@ def tracing_door() -> tuple[Any, str]:
     return sys.modules[f"tensorflow.python.{module}"], "_create_concrete_function"
 
 
+def traced_code(options: Any) -> Any | None:
+    """The code of the user's function that a trace is made of."""
+    _, function = private("util.tf_decorator", "unwrap")(options.python_function)
+    return getattr(function, "__code__", None)
+
+
 def parameters(concrete: Any) -> list[tuple[str, Any]]:
     """The parameters of a trace with the type it was made for: TensorSpec, Literal, and structures of those."""
     kind = getattr(concrete, "function_type", None)
@@ -312,3 +318,25 @@ def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(kind.base, path) if type(kind.base).__name__ != "Weakref" else [(path, kind)]
     else:
         yield path, kind
+
+
+def definition_text(graph: Any, left_out: Callable[[str], bool]) -> str:
+    """The GraphDef as protobuf text, without the nodes that are left out and the control edges to them."""
+    definition = graph.as_graph_def(add_shapes=True)
+    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
+        kept = [node for node in nodes if not left_out(node.name)]
+        for node in kept:
+            inputs = [each for each in node.input if not (each.startswith("^") and left_out(each[1:]))]
+            node.input[:] = inputs
+        copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del nodes[:]
+        nodes.extend(copies)
+    return str(definition)
+
+
+def write_summary(folder: str, graph: Any) -> None:
+    """Write a graph to an event file that TensorBoard shows."""
+    import tensorflow as tf
+
+    with unrecorded(), tf.summary.create_file_writer(folder).as_default():
+        tf.summary.graph(graph.as_graph_def(add_shapes=True))

@@ -16,6 +16,8 @@ from typing import Any, TextIO
 
 from tfdb import internals, postmortem
 from tfdb.commands.errors import ErrorCommands
+from tfdb.commands.graph import GraphCommands
+from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
@@ -27,7 +29,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(TensorCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session

@@ -25,6 +25,7 @@ from tfdb.linehooks import Hit, HookPoint, LineTracer, Planter, is_exporting, pl
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
+from tfdb.traces import Recorder
 from tfdb.twins import Needs, Twins
 
 LINES = ("line", "iteration")
@@ -82,6 +83,7 @@ class Session:
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting, lambda name: name in self.planter.ordering.hooked)
+        self.traces = Recorder()
         self.ring = Ring()
         self.keeper = Keeper()
         self.process = os.getpid()
@@ -143,6 +145,7 @@ class Session:
         """Stand at TensorFlow's doors, if the program has imported it; hooks follow as they are needed."""
         if internals.loaded() and not self.closed:
             self.door.install()
+            self.traces.install()
             self.twins.install()
             self.keeper.install()
             self.arm_op_breaks()
@@ -360,7 +363,7 @@ class Session:
 
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
-        return self.keeper, self.planter, self.door, self.twins, self.op_breaks
+        return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks
 
 
 def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:

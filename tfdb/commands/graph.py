@@ -1,0 +1,196 @@
+"""Commands on whole functions: their graphs as text and files, and why they were traced."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from tfdb import graphdot, graphs, graphtext, internals_graphs, render, retracetext, traces, tracingonly
+from tfdb.commands import options
+from tfdb.errors import TfdbError
+from tfdb.graphs import Source
+from tfdb.report import UserLine
+
+FILES = ("--dot", "--svg", "--pbtxt", "--tb")
+
+
+class GraphCommands:
+    """`graph` and `retraces`."""
+
+    def do_graph(self, arg: str) -> None:
+        """graph [FUNCTION | FUNCTION(ARGUMENTS)] [-a] [--dot FILE | --svg FILE | --pbtxt FILE | --tb LOGDIR]
+
+        The graph of a tf.function as text: its signature, variables and captures, then its ops under the lines of
+        yours that made them; forward, gradient and update parts apart. Branches, loops, nested functions and long
+        lines are folded: -a shows all. FUNCTION is any expression: a tf.function, a trace of one, a Keras model, a
+        SavedModel or a signature of it; without it, the graph of this stop. A function with several traces lists them
+        and shows the last; `FUNCTION, N` chooses trace N. One that was never traced needs arguments, values or
+        tf.TensorSpecs: it is traced for them, and not run. The options write a file instead: Graphviz DOT or SVG, the
+        GraphDef as text, or an event file for TensorBoard.
+
+        Example:
+            (tfdb) graph train_step
+            (tfdb) graph score(tf.TensorSpec([None, 3])) --svg score.svg
+        """
+        try:
+            expression, chosen = options.parse(arg, ("-a",), FILES)
+            found, number = self.sources_of(expression)
+            source = found[number]
+            files = {option: path for option, path in chosen.items() if option in FILES}
+            for option, path in files.items():
+                self.message(write(option, path, source))  # type: ignore[attr-defined]
+            if not files:
+                self.show_graph(found, number, "-a" in chosen)
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def show_graph(self, found: list[Source], number: int, everything: bool) -> None:
+        """The text of one of the graphs, after a list of all."""
+        width = render.terminal_width()
+        if len(found) > 1:
+            self.message(graphtext.signatures_text([graphs.read_head(each) for each in found], width))  # type: ignore[attr-defined]
+        self.message(graphtext.graph_text(graphs.read(found[number]), width, everything, self.here()))  # type: ignore[attr-defined]
+
+    def sources_of(self, expression: str) -> tuple[list[Source], int]:
+        """The graphs that an expression names, and which of them to show.
+
+        Raises:
+            TfdbError: it names none, or fails.
+        """
+        if not expression:
+            execution = self.execution()  # type: ignore[attr-defined]
+            return [Source(level.title, level.evaluation.graph) for level in execution.levels], len(execution.levels) - 1
+        tree = parsed(expression)
+        if isinstance(tree, ast.Call) and (source := self.traced_for_call(tree)) is not None:
+            return [source], 0
+        number = 0
+        if isinstance(tree, ast.Tuple) and len(tree.elts) == 2 and isinstance(tree.elts[1], ast.Constant):
+            expression, number = ast.unparse(tree.elts[0]), int(tree.elts[1].value)
+        found = graphs.sources(self.value_of(expression), self.twins_of)
+        if not 0 <= number <= len(found):
+            raise TfdbError(f"there are {len(found)} traces: choose 1 to {len(found)}")
+        return found, (number or len(found)) - 1
+
+    def traced_for_call(self, tree: ast.Call) -> Source | None:
+        """The graph of `FUNCTION(ARGUMENTS)`, or None when that is an ordinary call."""
+        function = self.value_of(ast.unparse(tree.func))
+        if not internals_graphs.is_function(function):
+            return None
+        given = self.value_of(f"(lambda *args, **kwargs: (args, kwargs))({arguments_text(tree)})")
+        try:
+            return graphs.traced_for(function, *given)
+        except Exception as error:
+            raise TfdbError(f"it cannot be traced for these arguments: {first_line(error)}") from error
+
+    def value_of(self, expression: str) -> Any:
+        """The value of an expression at this stop.
+
+        Raises:
+            TfdbError: it has none; the message is the error's.
+        """
+        try:
+            return self.evaluate(expression)  # type: ignore[attr-defined]
+        except Exception as error:
+            raise TfdbError(f"{type(error).__name__}: {first_line(error)}") from error
+
+    def do_retraces(self, arg: str) -> None:
+        """retraces [FUNCTION]
+
+        Why a tf.function was traced as often as it was: for each trace the argument that no earlier one could take,
+        from what to what, and your line that called; then what to do about it, and the lines of the function that run
+        only while it is traced. Without a function, all that were traced in this session, the most often traced first.
+
+        Example:
+            (tfdb) retraces train_step
+        """
+        try:
+            width = render.terminal_width()
+            self.message(self.retraces_of(arg.strip(), width) if arg.strip() else self.all_retraces(width))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def retraces_of(self, expression: str, width: int) -> str:
+        """The traces of one function, by expression or, of functions out of sight, by name."""
+        recorder = self.session.traces  # type: ignore[attr-defined]
+        named = recorder.named(expression)
+        try:
+            function = self.value_of(expression)
+        except TfdbError:
+            if not named:
+                raise
+            made = traces.distinct(named)
+            return retracetext.retraces_text(expression, made, traces.explain(made), traces.advice(made, False, False), [], "", width)
+        function = graphs.closed_over(function) or function
+        if not internals_graphs.is_function(function):
+            raise TfdbError(f"{expression} is no tf.function")
+        made = traces.history(function, self.twins_of(function), recorder)
+        if not made:
+            raise TfdbError(graphs.never_traced(function))
+        flags = internals_graphs.reduces_retracing(function), internals_graphs.input_signature(function) is not None
+        python = internals_graphs.python_function(function)
+        advice = traces.advice(made, *flags) if len(made) > 1 else []
+        return retracetext.retraces_text(
+            graphs.function_name(function), made, traces.explain(made), advice, tracingonly.tracing_only(python), tracingonly.file_of(python), width
+        )  # fmt: skip
+
+    def all_retraces(self, width: int) -> str:
+        """A line for each function that was traced."""
+        entries = []
+        for name, code, events in self.session.traces.groups():  # type: ignore[attr-defined]
+            made = traces.distinct(events)
+            changed = [change for each in traces.explain(made) for change in each]
+            what = ", ".join(dict.fromkeys(f"{change.path} ({change.kind})" for change in changed))
+            entries.append((name, traces.file_of(code), len(made), f"because of {what}" if what else ""))
+        return retracetext.overview(sorted(entries, key=lambda entry: -entry[2]), width)
+
+    def twins_of(self, function: Any) -> list[Any]:
+        """The instrumented clones of a user's function."""
+        twins = self.session.twins.twins.get(function, {})  # type: ignore[attr-defined]
+        return [twin.function for twin in twins.values()]
+
+    def here(self) -> UserLine:
+        """The current line."""
+        frame, line = self.stack[self.curindex]  # type: ignore[attr-defined]
+        return UserLine(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def parsed(expression: str) -> ast.expr:
+    """The expression's tree.
+
+    Raises:
+        TfdbError: it is no Python.
+    """
+    try:
+        return ast.parse(expression, mode="eval").body
+    except SyntaxError as error:
+        raise TfdbError(f"SyntaxError: {error.msg}") from error
+
+
+def arguments_text(tree: ast.Call) -> str:
+    """The arguments of a call as they were typed."""
+    parts = [ast.unparse(each) for each in tree.args]
+    return ", ".join(parts + [f"{each.arg}={ast.unparse(each.value)}" if each.arg else f"**{ast.unparse(each.value)}" for each in tree.keywords])
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def write(option: str, path: str, source: Source) -> str:
+    """Write a graph to a file or a TensorBoard log; returns what was written.
+
+    Raises:
+        TfdbError: the file cannot be written, or the tool it needs is not installed.
+    """
+    try:
+        if option == "--tb":
+            internals_graphs.write_summary(path, source.graph)
+            return f"event file in {path}: tensorboard --logdir {path}"
+        if option == "--pbtxt":
+            Path(path).write_text(internals_graphs.definition_text(source.graph, graphs.is_hook_name), encoding="utf-8")
+        else:
+            text = graphdot.dot(graphs.read(source))
+            Path(path).write_bytes(text.encode() if option == "--dot" else graphdot.svg(text))
+    except OSError as error:
+        raise TfdbError(f"cannot write {path}: {error.strerror or error}") from error
+    return f"{path}: {Path(path).stat().st_size} bytes"

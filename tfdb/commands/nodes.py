@@ -1,0 +1,268 @@
+"""Commands on single ops and tensors of an execution: tfdbg's `lt`, `ni`, `li`, `lo` and `ps`."""
+
+import os
+import re
+import sys
+from collections import defaultdict
+from typing import Any
+
+from tfdb import executions, graphtext, internals_graphs, listing, render, sourcemap, tensors
+from tfdb.commands import options
+from tfdb.errors import TfdbError
+from tfdb.evaluation import Unavailable
+from tfdb.executions import Execution, Found
+from tfdb.graphrecords import Node
+
+TREE_DEPTH = 4
+
+
+class NodeCommands:
+    """`lt`, `ni`, `li`, `lo`, `ps`."""
+
+    execution_of: tuple[Any, Execution] | None = None
+
+    def execution(self) -> Execution:
+        """The execution that this stop is in; in eager code that of the last graph call.
+
+        Raises:
+            TfdbError: no graph has run.
+        """
+        session, stop = self.session, self.graph_stop  # type: ignore[attr-defined]
+        hook = session.planter.hooks.get(stop.hit.point.number) if stop is not None else None
+        key = stop if hook is not None else session.door.last
+        if self.execution_of is None or self.execution_of[0] is not key:
+            if hook is not None and stop is not None:
+                calls = [call.given for call in reversed(list(session.door.active))]
+                given = next((each for each in calls if executions.reaches(each, hook)), None)
+                self.execution_of = (key, executions.of_stop(hook, stop.hit.values, given))
+            else:
+                self.execution_of = (key, executions.of_call(session.door.last))
+        return self.execution_of[1]
+
+    def do_lt(self, arg: str) -> None:
+        """lt [-f nan|inf|EXPR] [-n REGEX] [-t OPTYPE] [-s time|name|op|line|size|bad] [-a]
+
+        The tensors of this execution up to here, in the order they were made, each with its op type, the line that made
+        it and a summary. In eager code, those of the last graph call. What the stop did not carry is computed again
+        from the call's arguments, op by op, without touching the program: no variable, iterator or random state.
+        -f keeps those with a NaN, with a NaN or an infinity, or for which an expression of `t`, the array, is true; -n
+        and -t choose by name and op type; -a shows constants and copies too, and more than the first hundred.
+
+        Example:
+            (tfdb) lt -f nan
+            (tfdb) lt -n dense -f 't.max()>10'
+        """
+        try:
+            rest, chosen = options.parse(arg, ("-a",), ("-f", "-n", "-t", "-s"))
+            wish = listing.wanted({**chosen, **({"-n": rest} if rest else {})})
+            execution = self.execution()
+            names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
+            found = listing.rows(execution, wish, names)
+            self.message(listing.totals(execution, found, self.is_xla_off()))  # type: ignore[attr-defined]
+            self.message(listing.table(found, wish, render.terminal_width(), self.in_colour()))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def do_ni(self, arg: str) -> None:
+        """ni NODE [-a] [-t]
+
+        Node info: an op of this execution by its name or the end of it, with its type, device, inputs, recipients, and
+        the values of its outputs. -a adds its attributes, -t your frames that made it.
+
+        Example:
+            (tfdb) ni MatMul
+            (tfdb) ni sequential/dense/Relu -a -t
+        """
+        try:
+            name, chosen = options.parse(arg, ("-a", "-t"))
+            found = self.node_named(name, "ni")
+            record = found.level.record
+            inputs = [node for each in found.node.inputs if (node := record.node(each.rpartition(":")[0])) is not None]
+            op = found.level.evaluation.graph.get_operation_by_name(found.node.name)
+            attributes = internals_graphs.attributes(op) if "-a" in chosen else []
+            width = render.terminal_width()
+            self.message(graphtext.node_text(found.node, recipients(found), inputs, attributes, width))  # type: ignore[attr-defined]
+            for index in range(len(found.node.outputs)):
+                self.message(render.shorten(f"  {'values' if index == 0 else '':<10}  {self.value_text(found, index, width - 14)}", width + 20))  # type: ignore[attr-defined]
+            if "-t" in chosen:
+                self.message(graphtext.stack_text(found.node, width))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def node_named(self, name: str, command: str) -> Found:
+        """The node of this name.
+
+        Raises:
+            TfdbError: there is none, or no graph has run.
+        """
+        if not name:
+            raise TfdbError(f"{command} takes a node's name: `lt` lists them")
+        return self.execution().find(name)
+
+    def value_text(self, found: Found, index: int, width: int) -> str:
+        """The summary of one output, or why there is none."""
+        try:
+            return render.tensor_line(tensors.describe_leaf(found.value(index)), width, self.in_colour())  # type: ignore[attr-defined]
+        except Unavailable as reason:
+            return f"not available: {reason}"
+
+    def do_li(self, arg: str) -> None:
+        """li NODE [-d DEPTH] [-t OPTYPE] [-c]
+
+        List inputs: the tree of ops that this one's value comes from, each once. -d is how deep (4), -t shows only ops
+        whose type matches, going through the others; -c follows control inputs too.
+
+        Example:
+            (tfdb) li loss/Mean -d 6
+            (tfdb) li loss -t 'MatMul|Conv2D'
+        """
+        self.show_tree(arg, "li", lambda node, found: [each.rpartition(":")[0] for each in node.inputs], lambda node: list(node.controls))
+
+    def do_lo(self, arg: str) -> None:
+        """lo NODE [-d DEPTH] [-t OPTYPE] [-c]
+
+        List outputs: the tree of ops that take this one's value, and those that take theirs. Options as of `li`.
+
+        Example:
+            (tfdb) lo dense/MatMul -d 2
+        """
+
+        def takers(node: Node, found: Found) -> list[str]:
+            return consumers(found).get(node.name, [])
+
+        self.show_tree(arg, "lo", takers, None)
+
+    def show_tree(self, arg: str, command: str, step: Any, controls: Any) -> None:
+        """A tree below a node; `step` gives the names next to a node."""
+        try:
+            name, chosen = options.parse(arg, ("-c",), ("-d", "-t"))
+            found = self.node_named(name, command)
+            depth, pattern = whole(chosen.get("-d", TREE_DEPTH)), chosen.get("-t", "")
+            by_name = {node.name: node for node in found.level.record.nodes}
+
+            def near(at: str) -> list[str]:
+                names = step(by_name[at], found) if at in by_name else []
+                if "-c" in chosen and at in by_name:
+                    names = names + (controls(by_name[at]) if controls else [n.name for n in by_name.values() if at in n.controls])
+                return list(dict.fromkeys(names))
+
+            text = graphtext.tree(found.node.name, filtered(near, by_name, pattern), lambda each: label(by_name.get(each), each), depth, render.terminal_width())
+            self.message(text)  # type: ignore[attr-defined]
+        except (TfdbError, re.error) as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def do_ps(self, arg: str) -> None:
+        """ps [FILE[:LINE] | LINE]
+
+        Print source: your lines of this graph, each followed by the ops that it made and the types and shapes of their
+        outputs. Without an argument the current function; LINE shows the lines around it; FILE, all its lines that made ops.
+
+        Example:
+            (tfdb) ps
+            (tfdb) ps losses.py:24
+        """
+        try:
+            here = self.here()  # type: ignore[attr-defined]
+            file, line = place(arg.strip(), here.file)
+            made: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+            for level in self.execution().all_levels():
+                for node in level.record.nodes:
+                    if node.line is not None and not graphtext.is_plumbing(node):
+                        made[node.line.file][node.line.line].append(node)
+            file = next((each for each in made if each == file or os.path.basename(each) == file), "")
+            if not file:
+                raise TfdbError(f"no op of this graph was made in {arg.strip() or os.path.basename(here.file)}")
+            lines = wanted_lines(file, line, made[file], self.curframe.f_code if not arg.strip() else None)  # type: ignore[attr-defined]
+            current = here.line if file == here.file else None
+            self.message(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def is_xla_off(self) -> bool:
+        """Whether this stop is in a function that XLA would compile without the debugger."""
+        stop = self.graph_stop  # type: ignore[attr-defined]
+        return stop is not None and stop.hit.point.xla
+
+    def in_colour(self) -> bool:
+        """Whether the terminal shows colours."""
+        return hasattr(self, "shell") and sys.stdout.isatty()
+
+
+def recipients(found: Found) -> list[Node]:
+    """The nodes that take an output of a node, or wait for it."""
+    own = found.node.name
+    return [
+        node for node in found.level.record.nodes
+        if any(each.rpartition(":")[0] == own for each in node.inputs) or own in node.controls
+    ]  # fmt: skip
+
+
+def consumers(found: Found) -> dict[str, list[str]]:
+    """The names of the nodes that take each node's outputs."""
+    taken: dict[str, list[str]] = defaultdict(list)
+    for node in found.level.record.nodes:
+        for each in node.inputs:
+            taken[each.rpartition(":")[0]].append(node.name)
+    return {name: list(dict.fromkeys(names)) for name, names in taken.items()}
+
+
+def filtered(near: Any, by_name: dict[str, Node], pattern: str) -> Any:
+    """`near`, going through nodes whose op type does not match."""
+    if not pattern:
+        return near
+    compiled = re.compile(pattern)
+
+    def step(at: str) -> list[str]:
+        matching: list[str] = []
+        waiting, seen = list(near(at)), {at}
+        while waiting:
+            each = waiting.pop(0)
+            if each in seen:
+                continue
+            seen.add(each)
+            if each in by_name and compiled.fullmatch(by_name[each].op):
+                matching.append(each)
+            else:
+                waiting += near(each)
+        return matching
+
+    return step
+
+
+def label(node: Node | None, name: str) -> str:
+    """A node in a tree: its name, op and type."""
+    if node is None:
+        return name
+    own = f" = {node.literal}" if node.literal and node.literal != node.name else ""
+    return f"{node.name}  {node.op}  {', '.join(map(str, node.outputs))}{own}"
+
+
+def whole(text: Any) -> int:
+    """A depth.
+
+    Raises:
+        TfdbError: it is no number.
+    """
+    try:
+        return max(int(text), 1)
+    except ValueError:
+        raise TfdbError(f"-d takes a number, not {text}") from None
+
+
+def place(text: str, file: str) -> tuple[str, int | None]:
+    """`FILE:LINE`, `FILE`, `LINE` or nothing -> file and line."""
+    if text.isdigit():
+        return file, int(text)
+    name, colon, line = text.rpartition(":")
+    return (name, int(line)) if colon and line.isdigit() else (text or file, None)
+
+
+def wanted_lines(file: str, line: int | None, made: dict[int, list[Node]], code: Any) -> list[int]:
+    """The lines to print: around one, of the current function, or all from the first that made ops to the last."""
+    if line is not None:
+        return list(range(max(line - 5, 1), line + 6))
+    if code is not None:
+        own = [each for each in made if made[each][0].line is not None and made[each][0].line.function == code.co_name]  # type: ignore[union-attr]
+        if own:
+            return list(range(min(own), max(own) + 1))
+    return list(range(min(made), max(made) + 1))

@@ -1,0 +1,257 @@
+"""Traces of tf.functions -> why each was needed: which argument changed, from what to what, and who called.
+
+TensorFlow's own cache says what each trace was made for. A light record, made while tracing and at no other time, adds
+the user's line that called and the order among functions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any
+
+from . import internals, internals_graphs
+from .graphrecords import Change, Leaf, Trace
+from .report import UserLine
+from .sourcemap import activations
+
+MOST_EVENTS = 2000  # of one process; a program that traces more has shown its pattern
+LONG_VALUE = 60  # characters of a Python value
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One trace as it was made: its number, the function's name and code, the cache it went to, and the record."""
+
+    number: int
+    name: str
+    code: CodeType | None
+    owner: int
+    trace: Trace
+
+
+class Recorder:
+    """Notes each trace of this process while installed; nothing is done when a traced function is called."""
+
+    def __init__(self) -> None:
+        self.patches = internals.Patches()
+        self.events: list[Event] = []
+        self.by_concrete: weakref.WeakKeyDictionary[Any, Event] = weakref.WeakKeyDictionary()
+        self.numbers = itertools.count(1)
+
+    def install(self) -> None:
+        """Note traces from now on.  Idempotent; `remove` undoes it."""
+        if not self.patches.saved:
+            self.patches.replace(*internals_graphs.tracing_door(), self.tracing)
+
+    def remove(self) -> None:
+        """Note no more; what was noted stays."""
+        self.patches.remove()
+
+    def tracing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The maker of one trace, noting it."""
+
+        def create(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+            caller = calling_line(sys._getframe(1))
+            concrete = original(function_type, type_context, func_graph, tracing_options)
+            if len(self.events) < MOST_EVENTS:
+                event = self.event(tracing_options, concrete, caller)
+                self.events.append(event)
+                self.by_concrete[concrete] = event
+            return concrete
+
+        return create
+
+    def event(self, options: Any, concrete: Any, caller: UserLine | None) -> Event:
+        """The record of a trace that was just made."""
+        trace = Trace(leaves(concrete), "", caller)
+        code = internals_graphs.traced_code(options)
+        return Event(next(self.numbers), options.name, code, id(options.function_cache), trace)
+
+    def named(self, name: str) -> list[Event]:
+        """The traces of the functions of this name, in order."""
+        return [event for event in self.events if event.name == name]
+
+    def groups(self) -> list[tuple[str, CodeType | None, list[Event]]]:
+        """All traces by function, those of the user's files first in the order of their first trace."""
+        found: dict[Any, tuple[str, CodeType | None, list[Event]]] = {}
+        for event in self.events:
+            found.setdefault(event.code or event.name, (event.name, event.code, []))[2].append(event)
+        return list(found.values())
+
+
+def calling_line(frame: Any) -> UserLine | None:
+    """The user's line that called the function which is about to be traced."""
+    for activation in activations(frame):
+        if not activation.hidden:
+            return UserLine(activation.filename, activation.lineno, activation.function)
+    return None
+
+
+def leaves(concrete: Any) -> tuple[Leaf, ...]:
+    """What each argument of a trace was, structures taken apart."""
+    found = []
+    for name, kind in internals_graphs.parameters(concrete):
+        found += [leaf_of(path, each) for path, each in internals_graphs.leaves(kind, name)]
+    return tuple(found)
+
+
+def leaf_of(path: str, kind: Any) -> Leaf:
+    """One leaf of an argument's type as a record."""
+    name = type(kind).__name__
+    if name == "Literal":
+        return Leaf(path, "python", short(repr(kind.value)), type(kind.value).__name__)
+    if name == "Weakref":
+        value = kind._ref() if hasattr(kind, "_ref") else None
+        text = f"{type(value).__name__} object at {id(value):#x}" if value is not None else "an object that is gone"
+        return Leaf(path, "object", text)
+    if hasattr(kind, "dtype") and hasattr(kind, "shape"):
+        shape = kind.shape
+        sizes = None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
+        what = {"TensorSpec": "tensor", "VariableSpec": "variable"}.get(name, name.removesuffix("Spec").lower())
+        return Leaf(path, what, typed(kind.dtype.name, sizes), kind.dtype.name, sizes)
+    return Leaf(path, "structure", short(str(kind)))
+
+
+def typed(dtype: str, shape: tuple[int | None, ...] | None) -> str:
+    """A dtype and a shape as text."""
+    if shape is None:
+        return f"{dtype}(?)"
+    return f"{dtype}({', '.join('?' if size is None else str(size) for size in shape)}{',' if len(shape) == 1 else ''})"
+
+
+def short(text: str) -> str:
+    """A Python value's text, cut."""
+    return text if len(text) <= LONG_VALUE else text[: LONG_VALUE - 1] + "…"
+
+
+def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Trace]:
+    """The traces of a `tf.function` in the order they were made, those of its instrumented twins counted once.
+
+    `calls` is filled in where TensorFlow still counts them.
+    """
+    found: list[tuple[int, Trace]] = []
+    for owner in (function, *twins):
+        for key, concrete in internals_graphs.contexts(owner):
+            event = recorder.by_concrete.get(concrete)
+            caller = event.trace.caller if event is not None else None
+            found.append((event.number if event else 0, Trace(leaves(concrete), context_text(key), caller)))
+    unique: dict[Any, Trace] = {}
+    for _, trace in sorted(found, key=lambda each: each[0]):
+        unique.setdefault((trace.leaves, trace.context), trace)
+    made = list(unique.values())
+    counts = internals_graphs.calls_per_trace(function)
+    if counts is not None and len(counts) == len(made):
+        made = [replace(trace, calls=count) for trace, count in zip(made, counts, strict=True)]
+    return made
+
+
+def distinct(events: Iterable[Event]) -> list[Trace]:
+    """The traces of noted events, each signature once for each function object."""
+    return list({event.trace.leaves: event.trace for event in events}.values())
+
+
+def context_text(key: Any) -> str:
+    """What of a trace's context is not plain: the variables' creation, a device, a strategy, an outer graph, XLA."""
+    context = getattr(key, "context", None)
+    parts = []
+    if getattr(getattr(key, "scope_type", None), "name", "") == "NO_VARIABLE_CREATION":
+        parts.append("after the first call made its variables")
+    if getattr(context, "parent_graph", None) is not None:
+        parts.append(f"inside the graph {context.parent_graph.name}" if hasattr(context.parent_graph, "name") else "inside a graph")
+    if getattr(context, "device_functions", ()):
+        parts.append(f"on device {', '.join(map(str, context.device_functions))}")
+    if getattr(context, "in_cross_replica_context", False):
+        parts.append("in a strategy's cross-replica context")
+    if getattr(context, "xla_context_id", 0):
+        parts.append("inside an XLA context")
+    return ", ".join(parts)
+
+
+def explain(traces: Sequence[Trace]) -> list[tuple[Change, ...]]:
+    """For each trace, what kept the earlier ones from serving; the first has none.
+
+    A trace is compared with the earlier one that it differs least from, the latest of those.
+    """
+    found: list[tuple[Change, ...]] = [()] if traces else []
+    for n, trace in enumerate(traces[1:], 1):
+        candidates = [changes(earlier, trace) for earlier in reversed(traces[:n])]
+        found.append(min(candidates, key=len))
+    return found
+
+
+def changes(before: Trace, after: Trace) -> tuple[Change, ...]:
+    """What differs between two traces."""
+    old, new = ({leaf.path: leaf for leaf in trace.leaves} for trace in (before, after))
+    found = []
+    for path in [*old, *(path for path in new if path not in old)]:
+        one, other = old.get(path), new.get(path)
+        if one != other:
+            found.append(Change(path, one.text if one else "absent", other.text if other else "absent", kind_of(one, other)))
+    if before.context != after.context:
+        kind = "variables" if "made its variables" in after.context + before.context else "context"
+        found.append(Change("context", before.context or "an eager call", after.context or "an eager call", kind))
+    return tuple(found)
+
+
+def kind_of(one: Leaf | None, other: Leaf | None) -> str:
+    """What sort of difference it is: shape, rank, dtype, python, object, type or structure."""
+    if one is None or other is None or "structure" in (one.kind, other.kind):
+        return "structure"
+    if one.kind != other.kind:
+        return "type"
+    if one.kind in ("python", "object"):
+        return one.kind
+    if one.dtype != other.dtype:
+        return "dtype"
+    return "shape" if one.shape is not None and other.shape is not None and len(one.shape) == len(other.shape) else "rank"
+
+
+def general_shape(shapes: Iterable[tuple[int | None, ...] | None]) -> tuple[int | None, ...] | None:
+    """The shape that takes all of these: None where sizes differ; None for shapes of several ranks."""
+    known = list(shapes)
+    if any(shape is None for shape in known) or len({len(shape) for shape in known if shape is not None}) != 1:
+        return None
+    columns = zip(*(shape for shape in known if shape is not None), strict=True)
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in columns)
+
+
+def advice(traces: Sequence[Trace], reduces: bool, has_signature: bool) -> list[str]:
+    """What to do against the retraces, one sentence for each argument at fault."""
+    by_path: dict[str, set[str]] = {}
+    for each in explain(traces):
+        for change in each:
+            by_path.setdefault(change.path, set()).add(change.kind)
+    return [advise(path, kinds, traces, reduces, has_signature) for path, kinds in by_path.items()]
+
+
+def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, has_signature: bool) -> str:
+    """What to do about one argument."""
+    seen = [leaf for trace in traces for leaf in trace.leaves if leaf.path == path]
+    if kinds & {"shape", "rank"}:
+        shape = general_shape(leaf.shape for leaf in seen if leaf.shape is not None)
+        spec = f"tf.TensorSpec({list(shape) if shape is not None else None}, tf.{seen[-1].dtype})"
+        other = "" if reduces else f" or {'drop the input_signature' if has_signature else 'reduce_retracing=True'}"
+        return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace"
+    if "python" in kinds:
+        numbers = all(leaf.dtype in ("int", "float") for leaf in seen if leaf.kind == "python")
+        way = f"pass a tensor, tf.constant({path})" if numbers else "each value needs a graph of its own: pass few different ones"
+        return f"{path}: a Python value is part of the graph; {way}"
+    return {
+        "dtype": f"{path}: convert to one dtype before the call (tf.cast, or numpy arrays of one dtype)",
+        "object": f"{path}: each new object is traced anew; make it once and reuse it, or pass its tensors",
+        "type": f"{path}: pass the same type each time, a tensor rather than a Python value",
+        "structure": f"{path}: pass the same structure each time (length of lists, keys of dicts, which arguments are given)",
+        "variables": "the first call makes variables, so TensorFlow traces twice: make them before, in __init__ or build()",
+        "context": f"called {traces[-1].context or 'in another context'}: each device, strategy or outer graph needs its own trace",
+    }[next(iter(sorted(kinds)))]
+
+
+def file_of(code: CodeType | None) -> str:
+    """Where a function is, as text."""
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
