@@ -76,7 +76,10 @@ class Lines:
 
     def record(self, value: Any, frame: FrameType | None) -> None:
         """Keep the stack's user line for `value`; objects that cannot be weakly referenced are left out."""
-        line = user_line(frame)
+        self.put(value, user_line(frame))
+
+    def put(self, value: Any, line: UserLine | None) -> None:
+        """Keep this line for `value`; None changes nothing."""
         if line is None:
             return
         key = id(value)
@@ -89,6 +92,14 @@ class Lines:
         """The kept line of `value`, if any."""
         entry = self._lines.get(id(value))
         return entry[1] if entry is not None and entry[0]() is value else None
+
+    def drop(self, value: Any) -> None:
+        """Forget one object."""
+        self._lines.pop(id(value), None)
+
+    def latest(self) -> UserLine | None:
+        """The line kept last, if any."""
+        return next(reversed(self._lines.values()), (None, None))[1]
 
     def clear(self) -> None:
         """Forget everything."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import conditions, doors, internals, replay
+from . import conditions, doors, internals, nonegrads, replay
 from .conditions import Watch
 from .gate import Trip
 from .replay import Origin
@@ -74,6 +74,8 @@ class Watching:
         """Install what can be installed by now."""
         if internals.loaded() and self.watches:
             doors.install(self.watches, self.tripped)
+            if lost := [watch for watch in self.watches if watch.kind == "none"]:
+                nonegrads.watch.install(lost, self.on_stop)
 
     def stop(self) -> None:
         """Watch nothing from now on.  Idempotent."""
@@ -82,6 +84,7 @@ class Watching:
             sys.meta_path.remove(self.importing)
             self.importing = None
         if internals.loaded():
+            nonegrads.watch.remove()
             doors.uninstall()
 
     def tripped(self, trip: Trip) -> None:

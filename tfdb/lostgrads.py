@@ -1,0 +1,274 @@
+"""A gradient that comes out None -> why: the cut between loss and variable, found among the ops behind the loss.
+
+`Question` is one call of `tape.gradient` (or a user's `why`), `answer` what is to be said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from . import blame, detours, internals, internals_gradients, tapes
+from .cuts import Cone, Cut, Key, Node, find, most_blamed
+from .flows import Flow
+from .report import UserLine
+from .tapes import Read, Recording, key_of
+
+PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
+
+
+@dataclass(eq=False)
+class Question:
+    """What a gradient was asked for: targets and sources as flat lists, names of the sources, who asked.
+
+    `lost` are the positions of the sources without a gradient. `recording` is None when the tape opened unseen.
+    """
+
+    targets: Sequence[Any]
+    sources: Sequence[Any]
+    names: Sequence[str]
+    lost: Sequence[int]
+    tape: Any = None
+    recording: Recording | None = None
+    frame: FrameType | None = None
+    only_unregistered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The cut to name, the line to blame for it, the variables it explains, and the other cuts with their lines.
+
+    `how` says how a value went through Python, or where a tape was opened, as the kind asks.
+    """
+
+    cut: Cut
+    line: UserLine | None
+    names: tuple[str, ...]
+    others: tuple[tuple[Cut, UserLine | None], ...] = ()
+    how: str = ""
+    detail: UserLine | None = None
+
+
+@dataclass(eq=False)
+class Inquiry:
+    """The walk for one question."""
+
+    question: Question
+    log: tapes.TapeLog
+    flow: Flow = field(init=False)
+    cone: Cone = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flow, self.cone = self.walk(assigns=False)
+
+    def walk(self, assigns: bool) -> tuple[Flow, Cone]:
+        """The ops behind the targets."""
+        recording = self.question.recording
+        since = recording.began if recording else 0
+        flow = Flow(self.log, recording.number if recording else None, since, assigns)
+        return flow, flow.cone([t for t in self.question.targets if is_tensor(t)])
+
+    def answer(self) -> Answer | None:
+        """Why the lost ones are; None when the walk sees no reason."""
+        cuts = {index: self.cuts_of(index) for index in self.question.lost}
+        if all(each and each[0].kind == "disconnected" for each in cuts.values()):
+            return self.without_path()
+        best = most_blamed([each for each in cuts.values() if each])
+        if best is None:
+            return None
+        names = tuple(self.question.names[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
+        others = {(id(c.node), c.kind): c for each in cuts.values() for c in each if not same(c, best)}
+        more = [(cut, self.line(cut)) for cut in others.values() if cut.kind != "disconnected"][:3]
+        source = next(self.question.sources[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
+        return Answer(best, self.line(best, source), names, tuple(more), self.how(best))
+
+    def cuts_of(self, index: int) -> list[Cut]:
+        """The cuts between the loss and one source."""
+        source = self.question.sources[index]
+        found = find(self.cone, self.flow.names(source))
+        if self.question.only_unregistered:
+            return [cut for cut in found if cut.kind == "unregistered"]
+        if found and found[0].kind == "disconnected":
+            flow, cone = self.walk(assigns=True)
+            again = find(cone, flow.names(source))
+            if any(cut.kind == "assign" for cut in again):
+                self.flow = flow
+                return again
+        if found and found[0].kind != "custom":
+            return found
+        return self.unwatched(source) or found
+
+    def unwatched(self, source: Any) -> list[Cut]:
+        """The cut of a source that is connected, but that the tape does not watch."""
+        keys = [key for key in self.flow.names(source) if key in self.cone.depth]
+        depths = [(self.cone.depth[n.outputs[0]], n) for key in keys for n in self.first_uses(key)]
+        node = max(depths, key=lambda pair: pair[0])[1] if depths else None
+        depth = max((depth for depth, _ in depths), default=0)
+        dtype = str(getattr(getattr(source, "dtype", None), "name", ""))
+        if not internals_gradients.is_trainable(source.dtype):
+            return [Cut("integer", node, (dtype, ""), depth)]
+        if is_variable(source) and not source.trainable:
+            return [Cut("frozen", node, depth=depth)]
+        recording, tape = self.question.recording, self.question.tape
+        if is_variable(source):
+            automatic = tape is None or internals_gradients.watches_variables(tape)
+            return [] if automatic else [Cut("unwatched", node, depth=depth)]
+        known = recording is not None and key_of(source) in recording.watched
+        return [] if known or recording is None else [Cut("unwatched", node, depth=depth)]
+
+    def first_uses(self, key: Key) -> list[Node]:
+        """The ops that take a tensor, through the names that join graphs."""
+        found = []
+        for node in self.cone.consumers.get(key, ()):
+            found += [node] if node.op else [each for out in node.outputs for each in self.first_uses(out)]
+        return [node for node in found if node.outputs[0] in self.cone.depth]
+
+    def line(self, cut: Cut, source: Any = None) -> UserLine | None:
+        """The user line to blame for a cut."""
+        if cut.kind in ("frozen", "integer") and source is not None:
+            at = tapes.frozen.get(source) if cut.kind == "frozen" else None
+            at = at or blame.built.get(source)
+            if at is not None:
+                return at
+        return self.flow.line(cut.node) if cut.node is not None else None
+
+    def how(self, cut: Cut) -> str:
+        """More on a cut that the tape missed."""
+        recording = self.question.recording
+        if cut.kind != "unrecorded" or recording is None or recording.opened is None:
+            return ""
+        line = self.flow.line(cut.node) if cut.node is not None else None
+        if line in recording.stops:
+            return "stopped"
+        number = getattr(cut.node and cut.node.place, "number", None)
+        before = number is not None and number < recording.began
+        return "before" if before else "after"
+
+    # -- no path --------------------------------------------------------------------------------------------------
+
+    def without_path(self) -> Answer | None:
+        """The loss is not computed from any of the sources: by way of Python, or not at all."""
+        names = tuple(self.question.names[i] for i in self.question.lost)
+        sources = [self.question.sources[i] for i in self.question.lost]
+        read = self.last_read(sources)
+        if read is not None:
+            return Answer(Cut(PYTHON), read.line, names, how=read.how)
+        if (found := self.in_text(sources)) is not None:
+            return Answer(Cut(PYTHON), found[0], names, how=found[1])
+        asked = tapes.user_line(self.question.frame)
+        loss = self.loss_line()
+        line = asked or loss if self.learns_at_all() else loss or asked
+        return Answer(Cut("disconnected"), line, names, detail=loss)
+
+    def reachable(self, sources: Sequence[Any]) -> set[int]:
+        """The numbers of all eager tensors computed from the sources while the tape was open (or ever, if unknown)."""
+        keys = {key_of(source) for source in sources}
+        began = self.question.recording.began if self.question.recording else 0
+        ops = {id(op): op for op in self.log.ops.values()}
+        for op in ops.values():
+            if op.number > began and not keys.isdisjoint(op.inputs):
+                keys.update(op.outputs)
+        return keys
+
+    def last_read(self, sources: Sequence[Any]) -> Read | None:
+        """The place where a value computed from the sources was last taken into Python before the loss was made."""
+        began = self.question.recording.began if self.question.recording else 0
+        keys = self.reachable(sources)
+        end = min([self.number_of(t) for t in self.question.targets if is_tensor(t)], default=None)
+        reads = [r for r in self.log.reads if r.tensor in keys and r.number > began and (end is None or r.number < end)]
+        values = [read for read in reads if read.how != "bool"]
+        return next(reversed(values or reads), None)
+
+    def number_of(self, target: Any) -> float:
+        """When a target was made, in the log's count; for one that no op made, the end of time."""
+        made = self.log.ops.get(key_of(target))
+        return made.number if made is not None else float("inf")
+
+    def in_text(self, sources: Sequence[Any]) -> tuple[UserLine, str] | None:
+        """A call in the text that takes a tensor into numpy unseen, near the loss or near a constant in it."""
+        frame = next(iter(blame.user_frames(self.question.frame)[::-1]), None)
+        if frame is None or any(internals.is_symbolic(t) for t in self.question.targets):
+            return None
+        keys = self.reachable(sources)
+        here = tapes.user_line(frame)
+        opened = self.question.recording.opened if self.question.recording else None
+        first = opened.line if opened and here and opened.file == here.file else 0
+        names = {n for n, v in frame.f_locals.items() if getattr(v, "_id", None) in keys}
+        if here is not None and (found := nearest(here, first, names)):
+            return found
+        for _, node in self.cone.roots():
+            line = self.flow.line(node) if node is not None and node.op else None
+            if line is not None and line.function != "<module>" and (found := nearest(line, 0, None)):
+                return found
+        return None
+
+    def learns_at_all(self) -> bool:
+        """Whether the loss is computed from any variable."""
+        return any(str(self.cone.dtype(key)) == "resource" for key, _ in self.cone.roots())
+
+    def loss_line(self) -> UserLine | None:
+        """The user line nearest to the loss."""
+        stack = {tapes.user_line(frame) for frame in blame.user_frames(self.question.frame)}
+        for key in self.cone.depth:
+            for node in self.cone.made.get(key, ()):
+                line = self.flow.line(node) if node.op else None
+                if line is not None and line not in stack:
+                    return line
+        return None
+
+
+def nearest(at: UserLine, first: int, names: set[str] | None) -> tuple[UserLine, str] | None:
+    """The last call up to a line that takes one of `names` (any, if None) into Python, from line `first` on."""
+    function = detours.function_at(at.file, at.line)
+    found = [d for d in detours.detours(function) if first <= d.line <= at.line] if function is not None else []
+    if names is not None:
+        found = [each for each in found if names & set(each.names)]
+    if not found:
+        return None
+    chosen = found[-1] if names is not None else found[0]
+    return UserLine(at.file, chosen.line, at.function), chosen.text
+
+
+def same(one: Cut, other: Cut) -> bool:
+    """Whether two cuts are of the same op."""
+    return one.node is other.node and one.kind == other.kind
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a gradient can be asked for of this."""
+    return hasattr(value, "dtype") and (hasattr(value, "graph") or hasattr(value, "handle") or hasattr(value, "_id"))
+
+
+def is_variable(value: Any) -> bool:
+    """Whether it is a variable."""
+    return hasattr(value, "handle") and hasattr(value, "trainable")
+
+
+def flat(values: Any) -> list[Any]:
+    """The leaves of targets or sources: dense tensors, and variables without Keras' wrapping."""
+    import tensorflow as tf
+
+    found: list[Any] = []
+    for leaf in tapes.flat(values):
+        parts = tf.nest.flatten(leaf, expand_composites=True) if internals.is_composite(leaf) else [leaf]
+        found += parts if not hasattr(leaf, "handle") else [leaf]
+    return found
+
+
+def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
+    """Why the question's lost gradients are lost; None where nothing is known."""
+    return Inquiry(question, log).answer()
+
+
+def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
+    """The sources' names: a variable's own, else the user's name for the tensor in the innermost user frame."""
+    from .doors import name_of
+
+    frames = blame.user_frames(frame)[-1:]
+    local = {id(v): n for f in frames for n, v in f.f_locals.items() if not n.startswith("_")}
+    return [
+        name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else local.get(id(source), "tensor")
+        for source in sources
+    ]

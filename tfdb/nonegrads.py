@@ -1,0 +1,185 @@
+"""`GradientTape.gradient` while `watch none` is on -> a Trip and its Origin when gradients come out None.
+
+What is None on purpose (an unused head, a frozen part, a stop_gradient) trips only when everything asked for is None,
+or when the watch names it with `in REGEX`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from . import blame, internals, internals_gradients, lostgrads, replaying, tapes
+from .conditions import Watch
+from .cuts import Cut
+from .cuttext import CutFacts, worded
+from .gate import Place, Trip, gate
+from .lostgrads import Answer, Question
+from .replay import Origin
+from .report import Frame, Report, UserLine
+from .sourcemap import activations
+
+RAISED = object()
+OnStop = Callable[[Trip, Origin], None]
+
+
+class NoneWatch:
+    """The watch for lost gradients: hooked on every tape's `gradient`."""
+
+    def __init__(self) -> None:
+        self.patches = internals.Patches()
+        self.freezing = ExitStack()
+        self.watches: tuple[Watch, ...] = ()
+        self.on_stop: OnStop = lambda trip, origin: None
+        self.hits: dict[Watch, int] = {}
+        self.steps = 0
+
+    def install(self, watches: Sequence[Watch], on_stop: OnStop) -> None:
+        """Watch from now on; Keras packages imported later are hooked by calling this again.  Idempotent."""
+        self.watches, self.on_stop = tuple(watches), on_stop
+        if not self.patches.saved:
+            tapes.log.install()
+            self.patches.replace(internals_gradients.tape_class(), "gradient", self.differentiating)
+        self.freezing.close()
+        self.freezing = internals_gradients.replace_freezing(tapes.freezing)
+
+    def remove(self) -> None:
+        """Put everything back.  Idempotent; must come before whatever was hooked earlier is put back."""
+        self.freezing.close()
+        self.patches.remove()
+        tapes.log.remove()
+        tapes.frozen.clear()
+
+    def differentiating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`GradientTape.gradient`, looked at before and after."""
+
+        def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            if replaying.active() or getattr(gate.local, "busy", 0) > 0:
+                return original(tape, target, sources, *args, **kwargs)
+            frame = sys._getframe(1)
+            self.steps += 1
+            self.before(tape, target, sources, frame)
+            try:
+                result = original(tape, target, sources, *args, **kwargs)
+            except LookupError:
+                self.look(tape, target, sources, RAISED, frame)
+                raise
+            self.look(tape, target, sources, result, frame)
+            return result
+
+        return gradient
+
+    def before(self, tape: Any, target: Any, sources: Any, frame: Any) -> None:
+        """What can be told before the gradient is computed: a tape used up, a loss that is no tensor."""
+        recording = tapes.log.recording_of(tape)
+        leaves = lostgrads.flat(sources)
+        names = lostgrads.names_of(leaves, frame)
+        question = Question([], leaves, names, range(len(leaves)), tape, recording, frame)
+        if internals_gradients.handle_of(tape) is None and recording is not None and recording.used is not None:
+            detail = recording.used
+            self.trip(question, Answer(Cut("used"), tapes.user_line(frame), tuple(names), detail=detail))
+        elif recording is not None:
+            recording.used = recording.used or tapes.user_line(frame)
+        targets = lostgrads.flat(target)
+        if targets and not any(lostgrads.is_tensor(each) for each in targets):
+            if (answer := lostgrads.answers(question, tapes.log)) is not None:
+                self.trip(question, answer)
+
+    def look(self, tape: Any, target: Any, sources: Any, result: Any, frame: Any) -> None:
+        """Look for lost gradients in what a tape gave; RAISED when there is no result."""
+        import tensorflow as tf
+
+        leaves = list(tapes.flat(sources))
+        given = [None] * len(leaves) if result is RAISED else tf.nest.flatten(result)
+        lost = [index for index, gradient in enumerate(given) if gradient is None]
+        if not leaves or len(given) != len(leaves):
+            if not leaves and lostgrads.flat(target):
+                self.empty(tape, frame)
+            return
+        if not lost:
+            return
+        recording = tapes.log.recording_of(tape)
+        names = lostgrads.names_of(leaves, frame)
+        question = Question(lostgrads.flat(target), leaves, names, lost, tape, recording, frame, result is RAISED)
+        answer = lostgrads.answers(question, tapes.log)
+        if answer is not None and self.is_fault(question, answer, len(lost) == len(leaves)):
+            self.trip(question, answer)
+
+    def empty(self, tape: Any, frame: Any) -> None:
+        """A gradient for no variables: everything is frozen."""
+        line = tapes.frozen.latest() or tapes.user_line(frame)
+        question = Question([], [], [], [], tape, tapes.log.recording_of(tape), frame)
+        self.trip(question, Answer(Cut("empty"), line, ()))
+
+    def is_fault(self, question: Question, answer: Answer, all_lost: bool) -> bool:
+        """Whether these lost gradients are to be named."""
+        return all_lost or not answer.cut.on_purpose or any(
+            watch.scope and any(watch.scope.search(question.names[i]) for i in question.lost) for watch in self.watches
+        )
+
+    def trip(self, question: Question, answer: Answer) -> None:
+        """Hand over what was found."""
+        names = answer.names or tuple(question.names[i] for i in question.lost)
+        watch = self.concerned(names)
+        if watch is None:
+            return
+        self.hits[watch] = self.hits.get(watch, 0) + 1
+        if (self.hits[watch] - 1) % watch.every:
+            return
+        place = Place(None, "none", names)
+        trip = Trip(place, watch, "none-grad", (), ("none",) * len(names), frame=question.frame)
+        with gate.quiet():
+            self.on_stop(trip, Origin(report(question, answer), frames_of(question.frame)))
+
+    def concerned(self, names: Sequence[str]) -> Watch | None:
+        """The watch that these lost gradients fall under."""
+        for watch in self.watches:
+            if watch.scope and not any(watch.scope.search(name) for name in names):
+                continue
+            if watch.allow and all(watch.allow.search(name) for name in names):
+                continue
+            return watch
+        return None
+
+
+def facts_of(question: Question, answer: Answer) -> CutFacts:
+    """What the words for an answer need to know."""
+    cut, opened = answer.cut, question.recording.opened if question.recording else None
+    names = answer.names
+    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else ""
+    return CutFacts(
+        cut.kind, cut.node.op if cut.node else "", *cut.dtypes, how=answer.how, name=name,
+        opened=str(opened.line) if opened else "",
+    )
+
+
+def report(question: Question, answer: Answer) -> Report:
+    """The report on lost gradients."""
+    cause, fix = worded(facts_of(question, answer))
+    notes = [f"another cut: {cut.node.op} at {place(line)}" for cut, line in answer.others if cut.node is not None]
+    if answer.detail is not None:
+        notes.append({"used": "first used at "}.get(answer.cut.kind, "the loss is computed at ") + place(answer.detail))
+    lost = tuple(question.names[i] for i in question.lost)
+    return Report(
+        reason="none-grad", line=answer.line, op=answer.cut.node.op if answer.cut.node else None, phase="forward",
+        cause=cause, fix=fix, variables=lost, watched=len(question.sources), notes=tuple(notes),
+        stack=tuple(each.line for each in frames_of(question.frame)),
+    )
+
+
+def place(line: UserLine | None) -> str:
+    """A line, short."""
+    return f"{line.file.rsplit('/', 1)[-1]}:{line.line}" if line else "an unknown line"
+
+
+def frames_of(frame: Any) -> tuple[Frame, ...]:
+    """The user's frames around the call of `gradient`, outermost first; generated ones as they were written."""
+    found = [a for a in activations(frame) if blame.is_user_file(a.filename)]
+    return tuple(
+        Frame(UserLine(a.filename, a.lineno, a.function), a.base.f_globals, a.names()) for a in reversed(found)
+    )
+
+
+watch = NoneWatch()

@@ -1,0 +1,329 @@
+"""GradientTapes as they open and close, and the ops that run meanwhile -> what each tape records and what it misses.
+
+`TapeLog` is on while something asks for lost gradients: it keeps, for every op of the thread, its tensors by number,
+the user's line, and the tapes that were recording.  Nothing of the program's is kept alive by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from . import blame, internals, internals_gate, internals_gradients, replaying
+from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
+from .report import UserLine
+from .sourcemap import activations
+
+KEPT_OPS = 1 << 17  # of eager code: far more than one step has
+ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One op that ran eagerly; tensors by their numbers, dtypes of all of them by name.
+
+    `tapes` are the recordings that were going on; `site` is known of ops that may cut a gradient.
+    """
+
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dtypes: tuple[Any, ...]
+    number: int
+    tapes: tuple[int, ...]
+    line: UserLine | None
+    site: blame.Site | None = None
+    graph: Any = None
+    kind: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Read:
+    """A tensor whose value went into plain Python: `how` is numpy, float, int, bool or the like."""
+
+    tensor: int
+    how: str
+    line: UserLine
+    number: int
+
+
+@dataclass(eq=False)
+class Recording:
+    """One life of a tape: from its first recording until a reset."""
+
+    number: int
+    opened: UserLine | None
+    began: int
+    watched: list[Any] = field(default_factory=list)
+    used: UserLine | None = None
+    stops: list[UserLine] = field(default_factory=list)
+
+
+class TapeLog:
+    """The record of this process's tapes and, while `install`ed on a thread, of its ops."""
+
+    def __init__(self) -> None:
+        self.patches = internals.Patches()
+        self.numbers = itertools.count(1)
+        self.recordings: weakref.WeakKeyDictionary[Any, Recording] = weakref.WeakKeyDictionary()
+        self.active: tuple[int, ...] = ()
+        self.open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.ops: dict[int, Op] = {}
+        self.assigns: list[Op] = []
+        self.reads: list[Read] = []
+        self.in_graphs: weakref.WeakKeyDictionary[Any, dict[str, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+        self.killers: dict[str, bool] = {}
+        self.logging = False
+
+    # -- installing -----------------------------------------------------------------------------------------------
+
+    def install(self, ops: bool = True) -> None:
+        """Know the tapes from now on, and with `ops` what this thread computes.  Idempotent."""
+        if not self.patches.saved:
+            tape = internals_gradients.tape_class()
+            self.patches.replace(tape, "_push_tape", self.pushing)
+            self.patches.replace(tape, "_pop_tape", self.popping)
+            self.patches.replace(tape, "watch", self.watching)
+        if ops and not self.logging:
+            self.logging = True
+            internals_gradients.replace_record(self.patches, self.recording)
+            internals_gradients.replace_values(self.patches, self.reading)
+            internals_gradients.replace_python_calls(self.patches, self.calling_python)
+            internals_gradients.replace_creation(self.patches, creating)
+            internals.add_op_callback(self.on_op)
+
+    def remove(self) -> None:
+        """Put everything back and forget what was seen.  Idempotent."""
+        if self.logging:
+            internals.remove_op_callback(self.on_op)
+        self.logging = False
+        self.patches.remove()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every op."""
+        self.ops.clear()
+        self.assigns.clear()
+        self.reads.clear()
+        self.in_graphs.clear()
+
+    # -- tapes ----------------------------------------------------------------------------------------------------
+
+    def pushing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A tape begins to record; its native tape is made to outlast gradients asked for at the prompt."""
+
+        def _push_tape(tape: Any) -> None:
+            if internals_gradients.handle_of(tape) is None and not internals_gradients.is_recording(tape):
+                line = user_line(sys._getframe(1))
+                self.recordings[tape] = Recording(next(self.numbers), line, next(self.numbers))
+                internals_gradients.push_lasting(tape)
+            else:
+                original(tape)
+            self.open.add(tape)
+            self.renew()
+
+        return _push_tape
+
+    def popping(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A tape stops recording, for good or for a while."""
+
+        def _pop_tape(tape: Any) -> None:
+            original(tape)
+            self.open.discard(tape)
+            self.renew()
+
+        return _pop_tape
+
+    def renew(self) -> None:
+        """The recordings that go on now."""
+        self.active = tuple(self.recordings[tape].number for tape in self.open if tape in self.recordings)
+
+    def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`GradientTape.watch`, keeping what is watched."""
+
+        def watch(tape: Any, tensor: Any) -> Any:
+            if tape in self.recordings:
+                self.recordings[tape].watched += [key_of(t) for t in flat(tensor)]
+            return original(tape, tensor)
+
+        return watch
+
+    def recording_of(self, tape: Any) -> Recording | None:
+        """What is known of a tape; None when it opened before the log did."""
+        return self.recordings.get(tape)
+
+    # -- ops ------------------------------------------------------------------------------------------------------
+
+    def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
+        """Keep one op; TensorFlow's callback, of eager code and of graphs being traced."""
+        del attrs, op_name
+        op = op.decode() if isinstance(op, bytes) else op
+        if replaying.active() or not outputs and op not in ASSIGNS:
+            return
+        stopped = internals_gradients.is_stopped()
+        tapes = () if stopped and op not in internals.CALLING_OPS and not op.startswith("__") else self.active
+        if graph is not None:
+            if outputs:
+                site = site_in_graph(sys._getframe(1)) if self.may_cut(op, inputs, outputs) else None
+                self.in_graphs.setdefault(graph, {})[outputs[0].op.name] = (tapes, site)
+            return
+        self.keep(op, inputs, outputs, tapes, sys._getframe(1))
+
+    def keep(self, op: str, inputs: Any, outputs: Any, tapes: tuple[int, ...], frame: FrameType) -> None:
+        """Keep one op of eager code."""
+        op = op.decode() if isinstance(op, bytes) else op
+        site = blame.site_of(frame) if self.may_cut(op, inputs, outputs) else None
+        line = site.line if site is not None else blame.user_line(frame)
+        ids = tuple(key_of(value) for value in inputs), tuple(key_of(value) for value in outputs)
+        dtypes = tuple(value.dtype for value in (*inputs, *outputs))
+        made = Op(op, *ids, dtypes, next(self.numbers), tapes, line, site)
+        if op.startswith("__"):
+            function = internals_gradients.calling_function(frame)
+            made.graph = weakref.ref(function) if function is not None else None
+        for key in made.outputs:
+            self.ops[key] = made
+        if op in ASSIGNS:
+            self.assigns.append(made)
+        if len(self.ops) > KEPT_OPS:
+            self.forget_half()
+
+    def forget_half(self) -> None:
+        """Drop the older half of what was kept."""
+        for key in list(itertools.islice(self.ops, KEPT_OPS // 2)):
+            del self.ops[key]
+        oldest = next(iter(self.ops.values())).number
+        self.assigns = [each for each in self.assigns if each.number >= oldest]
+        self.reads = [each for each in self.reads if each.number >= oldest]
+
+    def may_cut(self, op: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        """Whether an op of this type, with these dtypes, may have no gradient for an input that could have one."""
+        if op not in self.killers:
+            self.killers[op] = op not in SHAPE_ONLY and not op.startswith("__") and (
+                internals_gradients.registered(op) is not True or op in WITHOUT_SLOPE
+            )
+        if self.killers[op]:
+            return True
+        return op == "Cast" and not internals_gradients.is_trainable(outputs[0].dtype)
+
+    def recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What TensorFlow puts on the tapes by itself: calls of functions, and custom gradients."""
+
+        def record_operation(op_type: str, output_tensors: Any, input_tensors: Any, *rest: Any, **more: Any) -> Any:
+            outputs, inputs = list(output_tensors), list(input_tensors)
+            if outputs and not any(internals.is_symbolic(value) for value in outputs) and not replaying.active():
+                known = self.ops.get(key_of(outputs[0]))
+                if known is not None and known.op.startswith("__"):
+                    known.tapes = self.active
+                elif known is None or not set(map(key_of, inputs)) <= set(known.inputs):
+                    self.keep(op_type, inputs, outputs, self.active, sys._getframe(1))
+                    self.ops[key_of(outputs[0])].kind = "custom"
+            return original(op_type, output_tensors, input_tensors, *rest, **more)
+
+        return record_operation
+
+    def reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The value of a tensor goes into plain Python."""
+
+        def _numpy(tensor: Any) -> Any:
+            frame = sys._getframe(1)
+            if frame.f_code.co_name == "door" and frame.f_back is not None:
+                frame = frame.f_back
+            name = frame.f_code.co_name.strip("_")
+            if name in ("numpy", "float", "int", "bool", "index", "complex", "array") and not replaying.active():
+                line = user_line(frame)
+                if line is not None:
+                    self.reads.append(Read(key_of(tensor), name, line, next(self.numbers)))
+                    if len(self.reads) > KEPT_OPS:
+                        del self.reads[: KEPT_OPS // 2]
+            return original(tensor)
+
+        return _numpy
+
+
+    def calling_python(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`numpy_function` in eager code, where it is a plain call."""
+
+        def py_func_common(func: Any, inp: Any, *args: Any, **kwargs: Any) -> Any:
+            line = user_line(sys._getframe(1)) if internals.executing_eagerly() else None
+            for value in inp:
+                if line is not None and hasattr(value, "_id"):
+                    self.reads.append(Read(key_of(value), "numpy_function", line, next(self.numbers)))
+            return original(func, inp, *args, **kwargs)
+
+        return py_func_common
+
+
+def creating(original: Callable[..., None]) -> Callable[..., None]:
+    """A variable's `__init__`, keeping the user line that made it."""
+
+    def __init__(variable: Any, *args: Any, **kwargs: Any) -> None:
+        line = user_line(sys._getframe(1))
+        original(variable, *args, **kwargs)
+        blame.built.put(variable, line)
+
+    return __init__
+
+
+def freezing(original: Callable[..., None]) -> Callable[..., None]:
+    """The setter of `layer.trainable`, keeping the user line that froze a layer and its variables."""
+
+    def trainable(layer: Any, value: bool) -> None:
+        original(layer, value)
+        line = user_line(sys._getframe(1))
+        for each in (layer, *flat(list(getattr(layer, "weights", ())))):
+            frozen.drop(each) if value else frozen.put(each, line)
+
+    return trainable
+
+
+def key_of(value: Any) -> int:
+    """A number for an eager tensor or a variable that no other one ever has."""
+    value = getattr(value, "handle", value)
+    number = None if internals.is_symbolic(value) else getattr(value, "_id", None)
+    return -id(value) if number is None else number
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """The tensors and variables in what a program gives to `watch` or `gradient`."""
+    import tensorflow as tf
+
+    for leaf in tf.nest.flatten(value):
+        yield leaf if isinstance(leaf, tf.Tensor | tf.Variable) else internals_gate.unwrapped(leaf)
+
+
+def user_line(frame: FrameType | None) -> UserLine | None:
+    """The innermost user line of a stack; in code that AutoGraph made, the line it was made from."""
+    if not internals.loaded() or internals.current_graph() is None:
+        return blame.user_line(frame)
+    for activation in activations(frame):
+        if blame.is_user_file(activation.filename):
+            return UserLine(activation.filename, activation.lineno, activation.function)
+    return None
+
+
+def site_in_graph(frame: FrameType | None) -> blame.Site:
+    """As `blame.site_of`, for an op that is being added to a graph."""
+    owners: list[tuple[str, UserLine]] = []
+    user: list[UserLine] = []
+    seen: set[int] = set()
+    called = None
+    for activation in activations(frame):
+        if blame.is_user_file(activation.filename):
+            user.append(UserLine(activation.filename, activation.lineno, activation.function))
+        elif not user:
+            owner = activation.base.f_locals.get("self") if "self" in activation.base.f_code.co_varnames[:1] else None
+            if owner is not None and id(owner) not in seen:
+                seen.add(id(owner))
+                called = owner
+                if line := blame.built.get(owner):
+                    owners.append((type(owner).__name__, line))
+    return blame.Site(user[0] if user else None, tuple(user[::-1]), None, tuple(owners), called)
+
+
+log = TapeLog()
+frozen = blame.Lines()  # layers and variables: where the program set `trainable` to False
