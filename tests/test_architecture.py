@@ -20,15 +20,17 @@ ROWS = {
     "prompt": {"tfdb", "__main__", "prompt", "commands", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
-        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "blame", "gate", "replay", "tensors",
+        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
-        "failures", "symbols", "kept", "refetch", "postmortem",
+        "tapes", "flows", "lostgrads", "nonegrads",
+        "failures", "reach", "symbols", "kept", "refetch", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
     },
     "pure": {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
         "explain", "explanations", "syntax",
+        "cuts", "cuttext", "detours",
     },
 }  # fmt: skip
 ORDER = list(ROWS)

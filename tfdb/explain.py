@@ -103,7 +103,7 @@ def report(text: str) -> Reported:
     if python:
         said = python[1].strip()
         return Reported(said, said, nodes[-1] if nodes else "", places, said, layer)
-    body = text
+    body = text.split("Error encountered:")[-1].strip() if "Error encountered:" in text else text
     if body.startswith("Graph execution error:"):
         body = re.split(r"<stack traces unavailable>\n", body)[-1]
         ends = [found.end() for found in PLACE.finditer(body)]

@@ -247,7 +247,8 @@ def dtypes(facts: Facts) -> str | None:
     if found is None:
         return None
     wanted = {found[2], found[3]}
-    known = [operand for operand in facts.operands if operand.dtype in wanted] or list(facts.operands)
+    known = [operand for operand in facts.operands if operand.dtype in wanted]
+    known = [operand for operand in known if operand.argument] or known or list(facts.operands)
     who = " and ".join(operand.told for operand in known[:4])
     op = f" ({found[1]})" if found[1] else ""
     hint = "under a mixed_float16 policy make constants of the layer's compute_dtype, or tf.cast" if "float16" in wanted else "tf.cast one"

@@ -97,6 +97,18 @@ def wrapped(error: BaseException) -> Iterator[BaseException]:
         error = inner
 
 
+def innermost_frames(error: BaseException) -> Iterator[FrameType]:
+    """The innermost frame of the exception and of those it was raised from or over, however it came to that."""
+    for _ in range(MOST):
+        entries = list(traceback_of(error))
+        if entries:
+            yield entries[-1].tb_frame
+        inner = error.__cause__ or error.__context__
+        if inner is None:
+            return
+        error = inner
+
+
 def is_wrapper(outer: BaseException, inner: BaseException) -> bool:
     """Whether a library caught `inner` deeper in the same call and raised `outer` for it."""
     if not hasattr(inner, "ag_error_metadata") or inner.__traceback__ is None:

@@ -100,6 +100,23 @@ def graph_called(frame: FrameType) -> str:
     return ""
 
 
+def failing_op(frame: FrameType | None) -> tuple[str, list[tuple[str, Any]]] | None:
+    """The op that could not be added to a graph, and its inputs by name, of the frames that an error left."""
+    for each in outward(frame):
+        names = each.f_locals
+        if "/tensorflow/" not in each.f_code.co_filename.replace("\\", "/"):
+            return None
+        if each.f_code.co_name in ("_ExtractInputsAndAttrs", "_apply_op_helper") and "op_def" in names:
+            inputs = [item for item in names.get("inputs") or () if is_tensor_like(item)]
+            if each.f_code.co_name == "_ExtractInputsAndAttrs" and is_tensor_like(names.get("values")):
+                inputs.append(names["values"])  # the one that did not fit
+            arguments = [argument.name for argument in names["op_def"].input_arg]
+            if len(inputs) > len(arguments):
+                arguments = [f"{arguments[0]}[{n}]" if arguments else "" for n in range(len(inputs))]
+            return names["op_type_name"], list(zip(arguments, inputs, strict=False))
+    return None
+
+
 def iterated_dataset(value: Any) -> Any | None:
     """The dataset behind an iterator made in Python, or None."""
     if isinstance(value, private("data.ops.iterator_ops", "OwnedIterator")):

@@ -27,7 +27,8 @@ class Keeper:
     def install(self) -> None:
         """Keep from now on.  Idempotent; `remove` undoes it."""
         if not self.patches.saved:
-            self.patches.replace(internals_errors.iterator_module(), "iterator_get_next", self.watching)
+            for name in ("iterator_get_next", "iterator_get_next_as_optional"):
+                self.patches.replace(internals_errors.iterator_module(), name, self.watching)
             for owner, name in internals_errors.python_error_doors():
                 self.patches.replace(owner, name, self.catching)
 
@@ -43,8 +44,8 @@ class Keeper:
         def iterator_get_next(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
             graph = internals.current_graph()
-            if graph is not None and isinstance(found, list) and not is_exporting(sys._getframe(1)):
-                self.keep(graph, found)
+            if graph is not None and not is_exporting(sys._getframe(1)):
+                self.keep(graph, found if isinstance(found, list) else [found])
             return found
 
         return iterator_get_next

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import failures, internals, internals_errors, refetch, syntax, tensors
+from tfdb import failures, internals, internals_errors, reach, refetch, syntax, tensors
 from tfdb.explain import Facts, Leak, Operand, Place, Reported, report
 from tfdb.explanations import explain
 from tfdb.failures import Failure
@@ -122,6 +122,7 @@ def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:
     said = report(str(inner))
     facts = Facts(type(inner).__name__, said.body, place_of(failure.user), text_of(failure.user))
     note = f"raised in Python code that a graph called: {wreck.facts.error} outside, these frames are its own"
+    wreck = replace(wreck, entries=wreck.entries + inside_entries(wreck))
     made = replace(wreck, failure=replace(failure, error=wreck.failure.error), reported=said, facts=facts,
                    entries=wreck.entries + frames, notes=(note, *wreck.notes))  # fmt: skip
     return with_line_facts(made, None)
@@ -143,7 +144,7 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     note += f"; values are computed from {source}" if known else "; there are no values yet"
     whole = replace(whole, notes=(note, *whole.notes))
     scene = called_scene(whole, values)
-    return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user)
+    return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user, values)
 
 
 def called_scene(wreck: Wreck, values: Values) -> refetch.Scene | None:
@@ -267,20 +268,38 @@ def wrapper_name(wrapper: Any) -> str:
 
 def with_places(wreck: Wreck) -> Wreck:
     """Without values, the user's lines inside the graph as TensorFlow's message tells them."""
+    found = inside_entries(wreck)
+    if not found:
+        return wreck
+    last = found[-1][0]
+    place = Place(last.filename, last.lineno, last.function)
+    facts = replace(wreck.facts, place=place, text=source_text(place.filename))
+    note = "the frames inside the graph have no values: the call could not be run again"
+    return replace(wreck, entries=wreck.entries + found, facts=facts, notes=(note, *wreck.notes))
+
+
+def inside_entries(wreck: Wreck) -> tuple[tuple[LiveFrame, int], ...]:
+    """The user's lines inside the graph, as TensorFlow's message tells them, without values."""
     eager = {(each.filename, each.function) for each in wreck.failure.stack}
     places = list(wreck.reported.places)
     last = max((n for n, each in enumerate(places) if (each.filename, each.function) in eager), default=-1)
     inside = [each for each in places[last + 1 :] if not is_hidden(each.filename)]
-    if not inside:
-        return wreck
-    frames = [
-        LiveFrame(each.filename, each.lineno, each.function, 1, (), globals_of(wreck, each.filename), {}, (), 0, False)
-        for each in inside
-    ]
-    facts = replace(wreck.facts, place=inside[-1], text=source_text(inside[-1].filename))
-    entries = wreck.entries + tuple((frame, frame.lineno) for frame in frames)
-    note = "the frames inside the graph have no values: the call could not be run again"
-    return replace(wreck, entries=entries, facts=facts, notes=(note, *wreck.notes))
+    if wreck.reported.python:
+        inside = [each for each in inside if (each.filename, each.function) not in python_places(wreck.failure.root)]
+    return tuple((place_frame(each, globals_of(wreck, each.filename)), each.lineno) for each in inside)
+
+
+def python_places(error: BaseException) -> set[tuple[str, str]]:
+    """The files and functions of the Python traceback in the text of a graph's error."""
+    text = str(error).split("\nTraceback (most recent call last)")[-1]
+    return {(each.filename, each.function) for each in report(text).places}
+
+
+def place_frame(place: Place, names: dict[str, Any]) -> LiveFrame:
+    """A frame of which only the place is known."""
+    function = syntax.function_around(source_text(place.filename), place.lineno)
+    first = function.lineno if function is not None and function.lineno <= place.lineno else 1
+    return LiveFrame(place.filename, place.lineno, place.function, first, (), names, {}, (), 0, False)
 
 
 def globals_of(wreck: Wreck, filename: str) -> dict[str, Any]:
@@ -294,24 +313,38 @@ def globals_of(wreck: Wreck, filename: str) -> dict[str, Any]:
 # -- facts -------------------------------------------------------------------------------------------------------
 
 
-def with_line_facts(wreck: Wreck, traced: Activation | None) -> Wreck:
-    """The tensors that the failing line reads, as they stand in its frame, and what the line itself tells."""
+def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | None = None) -> Wreck:
+    """The tensors that the failing op or line reads, as they stand in its frame, and what the line itself tells."""
     entry = next((e for e, _ in reversed(wreck.entries) if not is_hidden(filename_of(e))), None)
     place = wreck.facts.place
     if entry is None or place is None:
         return wreck
-    names = locals_of(entry)
-    symbols = traced.names() if traced is not None else names
-    operands, shown = [], []
-    for name in syntax.names_read(wreck.facts.text, place.lineno):
-        value, symbol = looked_up(name, names, entry), looked_up(name, symbols, entry)
-        if internals_errors.is_tensor_like(symbol):
-            operands.append(operand(name, symbol, ""))
-            was = operands[-1].text.removeprefix(name).strip() if internals.is_symbolic(symbol) else ""
-            shown.append(Shown(name, tensors.describe_leaf(value), was))
-    facts = replace(wreck.facts, operands=tuple(operands), has_source=has_source(wreck.failure.user))
-    facts = replace(facts, leak=leak_of(facts, entry))
+    names, symbols = locals_of(entry), traced.names() if traced is not None else locals_of(entry)
+    found = [(name, looked_up(name, symbols, entry), looked_up(name, names, entry), "")
+             for name in syntax.names_read(wreck.facts.text, place.lineno)]  # fmt: skip
+    frames = failures.innermost_frames(wreck.failure.root) if values is not None else ()
+    op = next((op for frame in frames if (op := internals_errors.failing_op(frame)) is not None), None)
+    if op is not None and values is not None:
+        called = {id(symbol): name for name, symbol, _, _ in found}
+        inputs = [(called.get(id(each), name), each, values.filled(each), name) for name, each in op[1]]
+        found = inputs + [each for each in found if each[0] not in {name for name, *_ in inputs}]
+    found = [each for each in found if internals_errors.is_tensor_like(each[1])]
+    operands = [replace(operand(name, symbol, made_by(symbol)), argument=role) for name, symbol, _, role in found]
+    shown = [shown_value(name, symbol, value) for name, symbol, value, role in found if role not in SETTINGS]
+    facts = replace(wreck.facts, op=op[0] if op else "", operands=tuple(operands), has_source=has_source(traced))
+    facts = replace(facts, leak=leak_of(facts, entry, wreck.failure.deepest))
     return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))
+
+
+def shown_value(name: str, symbol: Any, value: Any) -> Shown:
+    """A tensor of a failing line: its value, and what it was traced as."""
+    was = operand("", symbol, "").text.strip() if internals.is_symbolic(symbol) else ""
+    return Shown(name, tensors.describe_leaf(value), was, made_by(symbol))
+
+
+def made_by(value: Any) -> str:
+    """The user's line that made a tensor of a graph, or ""."""
+    return refetch.origin(value) if internals.is_symbolic(value) else ""
 
 
 def filename_of(entry: FrameType | LiveFrame) -> str:
@@ -358,15 +391,30 @@ def is_resource(value: Any) -> bool:
     return getattr(getattr(value, "dtype", None), "name", "") in ("resource", "variant")
 
 
-def leak_of(facts: Facts, entry: FrameType | LiveFrame) -> Leak | None:
+def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
     """The tensor that left its graph, if that is the error."""
     if facts.place is None or "out of scope" not in facts.message:
         return None
+    names = {**globals_here(entry), **locals_of(entry)}
     for expression in syntax.expressions(facts.text, facts.place.lineno):
-        found = leak(expression, looked_up(expression, locals_of(entry), entry))
-        if found is not None:
-            return found
+        value = looked_up(expression, locals_of(entry), entry)
+        if internals.is_symbolic(value):
+            return leak(reach.path_to(value, names, expression), value)
+    for frame in internals_errors.outward(deepest):
+        if not is_hidden(frame.f_code.co_filename):
+            break
+        for value in tensors_in(frame):
+            if value.name and f"'{value.name}'" in facts.message:
+                return leak(reach.path_to(value, names, value.name), value)
     return None
+
+
+def tensors_in(frame: FrameType) -> Iterator[Any]:
+    """The symbolic tensors among a frame's locals and their items."""
+    for value in frame.f_locals.values():
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if internals.is_symbolic(item):
+                yield item
 
 
 def leak(expression: str, value: Any) -> Leak | None:
@@ -405,7 +453,9 @@ def position(frame: FrameType | None) -> tuple[str, ...]:
         names = each.f_locals
         if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
             batches = getattr(names.get("epoch_iterator"), "num_batches", None)
-            batch = f"batch {names['begin_step'] + 1}" + (f" of {batches}" if batches else "")
+            first, last = names["begin_step"] + 1, names.get("end_step", 0) + 1
+            batch = f"batch {first}" if last <= first else f"one of batches {first} to {last}"
+            batch += f" of {batches}" if batches else ""
             epoch = f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
             return (f"{each.f_code.co_name}: {epoch}{batch}",)
     return ()

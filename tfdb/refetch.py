@@ -16,7 +16,7 @@ from typing import Any
 
 from tfdb import internals, internals_errors
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
-from tfdb.linehooks import split_stack
+from tfdb.linehooks import traced_stack
 from tfdb.sourcemap import Activation, is_hidden
 
 SECONDS = 20.0  # for finding the element of a dataset that fails
@@ -161,7 +161,7 @@ class Retrace:
                 facts += [attributes, len(op.outputs), op._is_stateful]
             if id(graph) in self.waiting and any(internals.called_functions(op.node_def.attr)):
                 op._add_control_inputs(self.waiting[id(graph)])
-            if op_type == "IteratorGetNext" and self.data:
+            if op_type in ("IteratorGetNext", "IteratorGetNextAsOptional") and self.data:
                 values = self.data.pop(0)
                 self.busy = True
                 try:
@@ -190,7 +190,8 @@ class Retrace:
 
     def plant(self, graph: Any, op_type: str, node: str, inputs: list[Any]) -> tuple[Any, Spot | None, list[Any]]:
         """Add the hook for an op about to be made: in its graph, and in the graphs of the functions around it."""
-        stack = split_stack(sys._getframe(2))[0]
+        stack = traced_stack(sys._getframe(2))
+        stack = stack[next((n for n, each in enumerate(stack) if not each.hidden), len(stack)) :]
         if self.by_line and not any((each.filename, each.lineno) == self.target.place for each in stack):
             return None, None, []
         self.busy = True

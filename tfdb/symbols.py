@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from tfdb import internals, internals_errors
 from tfdb.frames import Carrier, Filled
 
@@ -61,8 +63,8 @@ class Values:
             return
         self.kept.append((inner, outer))
         for symbol, value in zip(inner, outer, strict=True):
-            if internals.is_symbolic(symbol) and isinstance(value, tf.Tensor):
-                self.sources[id(symbol)] = value
+            if internals.is_symbolic(symbol) and isinstance(value, tf.Tensor | bool | int | float | np.ndarray):
+                self.sources[id(symbol)] = value if isinstance(value, tf.Tensor) else tf.constant(value, symbol.dtype)
 
     def of(self, tensors: Sequence[Any]) -> list[Any]:
         """Each tensor's value, or itself where none can be had."""
