@@ -37,6 +37,7 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
         patches.replace(internals.function_class(), "__call__", calling)
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
+        patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
             internals_gate.replace_variable_method(patches, name, lambda original, name=name: assigning(original, name))
     install_keras()
@@ -53,6 +54,7 @@ def install_keras() -> None:
     for owner, name in internals_gate.optimizer_classes():
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name))
     for owner, name in internals_gate.loss_scaling_classes():
+        keras_patches.replace(owner, "__init__", scaling)
         keras_patches.replace(owner, name, lambda f, name=name: applying(f, name, scaled=True))
     for owner, name in internals_gate.stock_steps():
         keras_patches.replace(owner, name, stock_step)
@@ -74,6 +76,7 @@ def uninstall() -> None:
     hooked.clear()
     blame.built.clear()
     blame.assigned.clear()
+    replaying.last_drawn.clear()
     gate.calls = steps.Calls()
 
 
@@ -83,6 +86,16 @@ def constructing(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         if blame.built.get(self) is None:
             blame.built.record(self, sys._getframe(1))
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def scaling(original: Callable[..., None]) -> Callable[..., None]:
+    """A loss-scaling optimizer's `__init__`: from here on a tape's NaN may be a step that is going to be skipped."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        gate.scaling = True
         original(self, *args, **kwargs)
 
     return __init__
@@ -399,12 +412,45 @@ def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         if replaying.active():
             return replaying.gradient(original, self, target, sources, args, kwargs)
+        graph = internals.current_graph()
+        if not gate.busy and graph is None:
+            gradients = original(self, target, sources, *args, **kwargs)
+            check_gradients(gradients, sources, sys._getframe(1))
+            return gradients
         if not gate.busy and (step := steps.current()) is not None:
             scalars = [t for t in steps.leaves(target) if internals.is_symbolic(t) and t.shape.rank == 0]
-            step.losses += [(internals.current_graph(), t) for t in scalars]
+            step.losses += [(graph, t) for t in scalars]
         return original(self, target, sources, *args, **kwargs)
 
     return gradient
+
+
+def check_gradients(gradients: Any, sources: Any, frame: Any) -> None:
+    """Eager gradients as the tape gives them: NaN is a fault here already, unless some loss is being scaled."""
+    values, variables = steps.leaves(gradients), steps.leaves(sources)
+    if gate.scaling or len(values) != len(variables):
+        return
+    tensors, names = floating(values, [name_of(variable) for variable in variables])
+    if tensors:
+        check_eager(Place(None, "tape", tuple(names)), tensors, frame)
+
+
+def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`next` of an iterator: a step can be run again with the same element."""
+
+    def _next_internal(self: Any) -> Any:
+        if replaying.active():
+            return replaying.draw(self)
+        element = original(self)
+        if not gate.busy:
+            graph = internals.current_graph()
+            if graph is None:
+                replaying.last_drawn[id(self)] = (self, element)
+            elif (step := steps.current()) is not None:
+                step.drawn.append(element)
+        return element
+
+    return _next_internal
 
 
 def stock_step(original: Callable[..., Any]) -> Callable[..., Any]:

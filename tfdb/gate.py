@@ -77,6 +77,7 @@ class Gate:
         self.watches: tuple[Watch, ...] = ()
         self.on_trip: Callable[[Trip], None] = lambda trip: None
         self.active = False
+        self.scaling = False
         self.lock = threading.RLock()
         self.local = threading.local()
         self.calls = steps.Calls()

@@ -75,6 +75,10 @@ class Recorder:
         self.thread = threading.get_ident()
         self.arguments: dict[int, Any] = {}
         self.roots: dict[int, Any] = {}
+        self.take(arguments)
+
+    def take(self, arguments: Sequence[Any]) -> None:
+        """Tensors that come from outside of the step: its arguments, elements of a dataset."""
         for value in arguments:
             if hasattr(value, "_id"):
                 self.log.data.add(value._id)
@@ -168,17 +172,18 @@ def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
 def run(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
     before: Sequence[tuple[Any, Any]], *, updating: bool = False, wanted: Sequence[int] = (),
-    probe: Probe | None = None,
+    probe: Probe | None = None, drawn: Sequence[Any] | None = None,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 
-    Nothing the program raises comes out of here.
+    `drawn` are the elements that its iterators gave.  Nothing the program raises comes out of here.
     """
     import tensorflow as tf
 
     base = sys._getframe(0)
     recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
-    current = Pass(updating=updating, position=lambda: len(recorder.log.events))
+    current = Pass(drawn=list(drawn or ()), updating=updating, position=lambda: len(recorder.log.events))
+    recorder.take(tf.nest.flatten(current.drawn, expand_composites=True))
     outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
     for variable, value in before:
         current.keep(variable)

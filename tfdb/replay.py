@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes, internals_gate, recorder, steps
+from . import blame, causes, eagerly, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import Trip
 from .opwise import CompiledOps
@@ -42,26 +42,22 @@ class Replay:
     kwargs: dict[str, Any]
     before: list[tuple[Any, Any]]
     updating: bool
+    drawn: list[Any] | None = None
+    eager: bool = False
 
     def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
         """One eager pass."""
         return recorder.run(
-            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted, probe=probe
+            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted, probe=probe,
+            drawn=self.drawn,
         )
 
 
 def find_origin(trip: Trip) -> Origin:
     """Run the tripped step again and say what made its bad values.  All state of the program is put back."""
-    step = trip.place.step
-    if step is None:
-        return without_replay(trip, "the step ran in eager code; it was not run again")
-    args, kwargs = steps.arguments(step, trip.values, trip.call)
-    before = [
-        (variable, trip.values[id(symbol)])
-        for variable, symbol in step.before.values()
-        if id(symbol) in trip.values
-    ]
-    again = Replay(step.function, args, kwargs, before, trip.place.kind == "update")
+    again = replay_of(trip)
+    if again is None:
+        return without_replay(trip, "there is no source to run the eager step again from")
     first = again.again()
     if first.error is not None:
         return of_error(trip, first)
@@ -71,6 +67,19 @@ def find_origin(trip: Trip) -> Origin:
     if finding.index is None or first.log.events[finding.index].variable is not None:
         return of_value(trip, first, finding, again)
     return of_op(trip, first, finding, again)
+
+
+def replay_of(trip: Trip) -> Replay | None:
+    """How to run the tripped step again; None in eager code without source."""
+    step = trip.place.step
+    updating = trip.place.kind == "update"
+    if step is None:
+        function = eagerly.step_of(trip.frame)
+        return function and Replay(function, (), {}, [], updating, eager=True)
+    args, kwargs = steps.arguments(step, trip.values, trip.call)
+    kept = step.before.values()
+    before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
+    return Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values))
 
 
 def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:

@@ -32,6 +32,7 @@ class Pass:
     """
 
     updating: bool = False
+    drawn: list[Any] = field(default_factory=list)
     targets: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
     where: str = ""
@@ -138,6 +139,20 @@ def assign(original: Callable[..., Any], method: str, variable: Any, value: Any,
         return variable
     run.keep(variable)
     return original(variable, value, *args, **kwargs)
+
+
+def draw(iterator: Any) -> Any:
+    """An iterator's door: the elements of the step again, in their order; the program's iterator is left alone."""
+    run: Pass = local.current
+    if run.drawn:
+        return run.drawn.pop(0)
+    last = last_drawn.get(id(iterator))
+    if last is None or last[0] is not iterator:
+        raise StopIteration
+    return last[1]
+
+
+last_drawn: dict[int, tuple[Any, Any]] = {}
 
 
 def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:

@@ -54,10 +54,9 @@ class Step:
 
     def tensors(self) -> list[Any]:
         """The symbolic tensors that a gate must carry to run this step again."""
-        import tensorflow as tf
-
+        graph = internals.current_graph()
         arguments = [t for t in flatten((self.args, self.kwargs)) if portable(t)]
-        drawn = [t for t in tf.nest.flatten(self.drawn, expand_composites=True) if portable(t)]
+        drawn = [t for t in flatten(self.drawn) if portable(t) and internals.visible(t, graph)]
         return arguments + [value for _, value in self.before.values()] + drawn
 
 
@@ -211,3 +210,16 @@ def split(step: Step, tensors: Sequence[Any], values: Sequence[Any]) -> dict[int
     """A hook's values by the id of the symbolic tensor each is the value of."""
     del step
     return {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}
+
+
+def drawn(step: Step, values: Mapping[int, Any]) -> list[Any]:
+    """The elements that iterators gave inside the step, with real values; those that no hook carried are left out."""
+    import tensorflow as tf
+
+    found = []
+    for element in step.drawn:
+        parts = flatten(element)
+        if all(id(part) in values for part in parts if portable(part)):
+            real = [values.get(id(part), part) for part in parts]
+            found.append(tf.nest.pack_sequence_as(element, real, expand_composites=True))
+    return found
