@@ -2,19 +2,20 @@
 
 import contextlib
 import inspect
+import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfdb import internals_gate
-from tfdb.internals import layer_classes, private
+from tfdb.internals import XLA_ATTRIBUTES, layer_classes, private
 from tfdb.sourcemap import is_user
 
 
 def traces(function: Any) -> list[Any]:
     """The concrete functions that a `tf.function` has been traced into, oldest first; never traces."""
-    found = function._list_all_concrete_functions() if hasattr(function, "_list_all_concrete_functions") else []
-    return list(found)
+    cache = getattr(function, "_function_cache", None)  # its own method to list them traces first where it can
+    return list(cache.values()) if cache is not None else []
 
 
 def python_function(function: Any) -> Callable[..., Any]:
@@ -31,7 +32,7 @@ def compiles(function: Any) -> bool:
 def code_of(function: Any) -> Any | None:
     """The code object of the user's Python function under all wrappers, or None for what has none."""
     if isinstance(function, tuple(layer_classes())):
-        function = function.call
+        function = getattr(function, "call")  # noqa: B009
     inner = inspect.unwrap(python_function(function))
     return getattr(getattr(inner, "__func__", inner), "__code__", None)
 
@@ -112,10 +113,15 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     """
     if not traces(function):
         function.get_concrete_function(*args, **kwargs)
-    options = function._no_variable_creation_config or function._variable_creation_config
+    canonical = private("eager.polymorphic_function.function_type_utils", "canonicalize_function_inputs")
+    bound = canonical(args, kwargs, function._function_type, function._default_values, function._is_pure)
+    options = function._variable_creation_config
+    if function._created_variables:
+        options = function._no_variable_creation_config
     trace_function = private("eager.polymorphic_function.tracing_compilation", "trace_function")
-    concrete = trace_function(args=args, kwargs=kwargs, tracing_options=options)
-    return concrete, list(concrete.function_type.unpack_inputs(concrete.function_type.bind(*args, **kwargs)))
+    concrete = trace_function(args=bound.args, kwargs=bound.kwargs, tracing_options=options)
+    kind = concrete.function_type
+    return concrete, list(kind.unpack_inputs(kind.bind(*bound.args, **bound.kwargs)))
 
 
 def keras_step(function: Any, depth: int = 6) -> Any | None:
@@ -136,3 +142,87 @@ def whole_layer(function: Any) -> Any:
     owner = getattr(function, "__self__", None)
     is_layer = getattr(function, "__name__", "") == "call" and isinstance(owner, tuple(layer_classes()))
     return owner if is_layer else function
+
+
+def operations() -> list[Any]:
+    """The ops of the graph that is being built."""
+    return list(private("framework.ops", "get_default_graph")().get_operations())
+
+
+def captured(value: Any) -> Any:
+    """An eager tensor (a variable's handle) as an input of the graph that is being built."""
+    return private("framework.ops", "get_default_graph")().capture(value)
+
+
+def import_graph(graph: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Add all ops of a traced graph, tfdb's own left out, to the one being built; returns the graph's outputs there.
+
+    Names stay.  Requests to compile parts of it with XLA are dropped: the function around it decides.
+    """
+    import tensorflow as tf
+
+    mapped = {symbol.name: value for symbol, value in zip(graph.inputs, inputs, strict=True)}
+    definition = without_hooks(graph.as_graph_def(), {symbol.op.name for symbol in graph.inputs})
+    used = {name if ":" in name else f"{name}:0" for node in definition.node for name in node.input}
+    wanted = [tensor.name for tensor in graph.outputs]
+    found = tf.graph_util.import_graph_def(
+        definition,
+        input_map={name: value for name, value in mapped.items() if name in used},
+        return_elements=[name for name in wanted if name not in mapped],
+        name="",
+    )
+    made = iter(found)
+    return [mapped[name] if name in mapped else next(made) for name in wanted]
+
+
+def without_hooks(definition: Any, inputs: set[str]) -> Any:
+    """The graph definition without tfdb's py_functions, without these input nodes and without requests for XLA."""
+    for function in definition.library.function:
+        for name in XLA_ATTRIBUTES:
+            function.attr.pop(name, None)
+        gone = strip(function.node_def, set())
+        for key, name in list(function.control_ret.items()):
+            if name in gone:
+                del function.control_ret[key]
+                function.signature.control_output.remove(key)
+    strip(definition.node, inputs)
+    return definition
+
+
+def strip(nodes: Any, inputs: set[str]) -> set[str]:
+    """Take hooks and these inputs out of a list of nodes, and every order on them; returns the hooks' names."""
+    hooks = {node.name for node in nodes if node.op == "EagerPyFunc" and "tfdb" in node.name}
+    kept = [node for node in nodes if node.name not in hooks | inputs]
+    orders = {f"^{name}" for name in hooks | inputs}
+    for node in kept:
+        if any(name in orders for name in node.input):
+            node.input[:] = [name for name in node.input if name not in orders]
+    if len(kept) < len(nodes):
+        copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del nodes[:]
+        nodes.extend(copies)
+    return hooks
+
+
+def variable_name(variable: Any) -> str:
+    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
+    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
+
+
+def spare_threads() -> int:
+    """How many graphs can run beside one that is held at a stop: the inter-op threads but one."""
+    import tensorflow as tf
+
+    count = tf.config.threading.get_inter_op_parallelism_threads()
+    count = count or int(os.environ.get("TF_NUM_INTEROP_THREADS", "0") or 0) or os.cpu_count() or 1
+    return count - 1
+
+
+def parts(value: Any) -> list[dict[str, Any]]:
+    """The attributes of a layer, model or module, and of all that are inside of it; empty for other values."""
+    import tensorflow as tf
+
+    if isinstance(value, tuple(layer_classes())):
+        inside = value._flatten_layers() if hasattr(value, "_flatten_layers") else []
+        return [vars(layer) for layer in [value, *inside]]
+    return [vars(module) for module in [value, *value.submodules]] if isinstance(value, tf.Module) else []
