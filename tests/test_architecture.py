@@ -23,7 +23,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "tapes", "flows", "lostgrads", "nonegrads",
-        "failures", "reach", "symbols", "kept", "refetch", "postmortem",
+        "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
     },
     "pure": {
