@@ -6,9 +6,13 @@ from dataclasses import dataclass
 NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 PLACE = re.compile(r'^ *File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 TAG = re.compile(r"\{\{function_node [^}]*\}\}\s*")
-KERAS = re.compile(r"Exception encountered when calling ([^\n]*?)\.?\n+(?:\x1b\[1m)?(.*?)(?:\x1b\[0m|\n\nArguments received)", re.S)
+KERAS = re.compile(
+    r"Exception encountered when calling ([^\n]*?)\.?\n+(?:\x1b\[1m)?(.*?)(?:\x1b\[0m|\n\nArguments received)", re.S
+)
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-PYTHON_ERROR = re.compile(r"(?:^|: )(\w*(?:Error|Exception|Interrupt|Iteration|Exit)\b(?:: [^\n]*)?)\nTraceback \(most", re.M)
+PYTHON_ERROR = re.compile(
+    r"(?:^|: )(\w*(?:Error|Exception|Interrupt|Iteration|Exit)\b(?:: [^\n]*)?)\nTraceback \(most", re.M
+)
 SENTENCE = 240  # characters of a message that are worth a line; the rest is for `full`
 
 
@@ -82,7 +86,11 @@ class Leak:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What TensorFlow's text says: its first sentence, its whole `body` without stacks and tags, the node that failed ("" for none) and where it was traced."""
+    """What TensorFlow's text says: its first sentence, and its whole `body` without stacks and tags.
+
+    `node` is the one that failed and `places` where it was traced; `python` is the exception of a Python function that
+    a graph called, `layer` the Keras layer whose call failed.  What a text does not tell is empty.
+    """
 
     message: str
     body: str

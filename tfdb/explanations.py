@@ -46,7 +46,9 @@ def shapes(facts: Facts) -> str | None:
     what = facts.op or "This op"
     if "reshape" in found[0]:
         source = f" ({facts.operands[0].told})" if facts.operands else ""
-        return f"{what} got {found[1]} elements{source}, which cannot fill a shape of {found[2]} elements or a multiple."
+        return (
+            f"{what} got {found[1]} elements{source}, which cannot fill a shape of {found[2]} elements or a multiple."
+        )
     both = " and ".join(operand.told for operand in facts.operands[:2])
     given = f"shapes {found[1]} and {found[2]}" if found[1] else "shapes"
     return f"{what} was given {given} that do not go together{': ' + both if both else ''}."
@@ -64,7 +66,9 @@ def index(facts: Facts) -> str | None:
             f"{name}{found[2] or ''} is {found[3]}, but the table has {found[4]} rows{table}: "
             f"0 to {int(found[4]) - 1} are allowed. On a GPU or with jit_compile=True it would go unnoticed."
         )
-    found = re.search(r"indices(\[[\d, ]*\]) = (\[[-\d, ]+\]) does not index into (?:param )?shape (\[[\d,]*\])", facts.message)
+    found = re.search(
+        r"indices(\[[\d, ]*\]) = (\[[-\d, ]+\]) does not index into (?:param )?shape (\[[\d,]*\])", facts.message
+    )
     if found:
         return f"indices{found[1]} are {found[2]}, outside of the shape {found[3]} they index into."
     found = re.search(r"[Ll]abel value of (-?\d+) which is outside the valid range of \[0, (\d+)\)", facts.message)
@@ -86,14 +90,17 @@ def leaked(facts: Facts) -> str | None:
     kept = Place(leak.made.filename, line, leak.made.function)
     used = f"; {facts.place.short} uses it outside" if facts.place else ""
     return (
-        f"{leak.expression} is a symbolic tensor of the graph of {leak.made.function}(): {kept.short} kept it while the "
-        f"function was traced (made by line {leak.made.lineno}){used}. Return it from the function, or keep it in a tf.Variable."
+        f"{leak.expression} is a symbolic tensor of the graph of {leak.made.function}(): {kept.short} kept it while "
+        f"the function was traced (made by line {leak.made.lineno}){used}. Return it from the function, or keep it in a "
+        "tf.Variable."
     )
 
 
 def late_variable(facts: Facts) -> str | None:
     """A variable made on a later trace."""
-    if not re.search(r"singleton tf\.Variables|[Cc]reating variables on a non-first call|only supports singleton", facts.message):
+    if not re.search(
+        r"singleton tf\.Variables|[Cc]reating variables on a non-first call|only supports singleton", facts.message
+    ):
         return None
     where = f"{facts.place.short} makes" if facts.place else "The function makes"
     return (
@@ -106,8 +113,15 @@ def loop_variable(facts: Facts) -> str | None:
     """A loop variable whose shape, dtype or structure changes: the variable, and the line that changes it."""
     patterns = (
         (r"'([^']+)' has shape (.+?) before the loop, but shape (.+?) after one iteration", "shape"),
-        (r"'([^']+)' has shape (.+?) (?:before the loop|after one iteration), which does not conform with the shape invariant (.+?)\.$", "shape"),
-        (r"[Ii]nput tensor `([^`]+)` enters the loop with shape (.+?), but has shape (.+?) after one iteration", "shape"),
+        (
+            r"'([^']+)' has shape (.+?) (?:before the loop|after one iteration), which does not conform with "
+            r"the shape invariant (.+?)\.$",
+            "shape",
+        ),
+        (
+            r"[Ii]nput tensor `([^`]+)` enters the loop with shape (.+?), but has shape (.+?) after one iteration",
+            "shape",
+        ),
         (r"'([^']+)' has dtype (\S+) before the loop, but dtype (\S+) after one iteration", "dtype"),
     )
     for pattern, kind in patterns:
@@ -117,7 +131,7 @@ def loop_variable(facts: Facts) -> str | None:
         return f"{loop_head(facts, found[1])}: it is None at the end of an iteration ({loop_lines(facts, found[1])})."
     if found := re.search(r"'([^']+)' (?:is not allowed to be None|must be defined) before the loop", facts.message):
         name = returned(found[1])
-        return f"{name} has no value before the loop{loop_line(facts)}: give it a tensor of its final dtype and shape there."
+        return f"{name} has no value before the loop{loop_line(facts)}: give it a tensor of its final dtype there."
     if found := re.search(r"'([^']+)' does not have the same nested structure after one iteration", facts.message):
         return f"{loop_head(facts, found[1])}: its structure changes in an iteration ({loop_lines(facts, found[1])})."
     return None
@@ -161,20 +175,21 @@ def returned(name: str) -> str:
 def branch(facts: Facts) -> str | None:
     """A tensor `if` whose branches do not give the same: the branch and its line."""
     if found := re.search(r"'([^']+)' is None at the end of the (main|else) branch", facts.message):
+        where = branch_lines(facts, found[1], found[2])
         return (
-            f"{returned(found[1])} is None at the end of the {found[2]} branch{branch_lines(facts, found[1], found[2])} of "
+            f"{returned(found[1])} is None at the end of the {found[2]} branch{where} of "
             f"the tensor `if`{branch_line(facts)}: both branches must give it a tensor of the same dtype."
         )
     if found := re.search(r"'([^']+)' must also be initialized in the (main|else) branch", facts.message):
         other = "main" if found[2] == "else" else "else"
         return (
-            f"{returned(found[1])} gets no value in the {found[2]} branch of the tensor `if`{branch_line(facts)}, but one "
-            f"in the other{branch_lines(facts, found[1], other)}: give it one in both, or before."
+            f"{returned(found[1])} gets no value in the {found[2]} branch of the tensor `if`{branch_line(facts)}, but "
+            f"one in the other{branch_lines(facts, found[1], other)}: give it one in both, or before."
         )
     if found := re.search(r"the (main|else) branch must also have a return statement", facts.message):
         lines = branch_lines(facts, "retval_", "main" if found[1] == "else" else "else")
         return (
-            f"The {found[1]} branch of the tensor `if`{branch_line(facts)} returns nothing, the other one a value{lines}: "
+            f"The {found[1]} branch of the tensor `if`{branch_line(facts)} returns nothing, the other a value{lines}: "
             "return a tensor from both, or after the `if`."
         )
     pattern = r"'([^']+)' has (dtype|shape) (\S+) in the main branch, but \2 (\S+?)\.? in the else branch"
@@ -184,7 +199,9 @@ def branch(facts: Facts) -> str | None:
             f"{returned(found[1])} is {found[3]} in the main branch{main} and {found[4]} in the else branch{other} "
             f"of the tensor `if`{branch_line(facts)}: they must agree."
         )
-    if found := re.search(r"'([^']+)' must have the same nested structure in the main and else branches", facts.message):
+    if found := re.search(
+        r"'([^']+)' must have the same nested structure in the main and else branches", facts.message
+    ):
         main, other = (branch_lines(facts, found[1], side) for side in ("main", "else"))
         return (
             f"{returned(found[1])} is built differently in the main branch{main} and the else branch{other} "
@@ -219,14 +236,16 @@ def symbolic(facts: Facts) -> str | None:
         what = "iterates over" if "terating" in facts.message else "asks for the truth of"
         if not facts.has_source:
             return (
-                f"AutoGraph found no source of {function}(), so it ran as it is and Python {what} a symbolic tensor{tensor}: "
-                "put the function in a file, or use tf.cond and tf.while_loop."
+                f"AutoGraph found no source of {function}(), so it ran as it is and Python {what} a symbolic "
+                f"tensor{tensor}: put the function in a file, or use tf.cond and tf.while_loop."
             )
         return (
             f"{function}() {what} a symbolic tensor{tensor} where AutoGraph does not convert Python: code called by "
-            "a library, under do_not_convert, in an assert with a message or a comprehension; use tf.cond, tf.where or tf ops."
+            "a library, under do_not_convert, in an assert with a message or a comprehension; use tf.cond or tf.where."
         )
-    if re.search(r"has no attribute '(numpy|item|tolist)'|numpy\(\) is only|Cannot convert a symbolic tf\.Tensor", facts.message):
+    if re.search(
+        r"has no attribute '(numpy|item|tolist)'|numpy\(\) is only|Cannot convert a symbolic tf\.Tensor", facts.message
+    ):
         return (
             f"{function}() is traced into a graph, where a tensor{tensor} has no value yet: use tf ops, "
             "or wrap the Python code in tf.py_function."
@@ -251,15 +270,24 @@ def dtypes(facts: Facts) -> str | None:
     known = [operand for operand in known if operand.argument] or known or list(facts.operands)
     who = " and ".join(operand.told for operand in known[:4])
     op = f" ({found[1]})" if found[1] else ""
-    hint = "under a mixed_float16 policy make constants of the layer's compute_dtype, or tf.cast" if "float16" in wanted else "tf.cast one"
+    hint = (
+        "under a mixed_float16 policy make constants of the layer's compute_dtype, or tf.cast"
+        if "float16" in wanted
+        else "tf.cast one"
+    )
     if wanted == {"int32", "int64"} and not {operand.dtype for operand in known} >= wanted:
-        hint = "row splits, sizes and counters must be of one type: cast to it (for a RaggedTensor, with_row_splits_dtype)"
+        hint = (
+            "row splits, sizes and counters must be of one type: cast to it (for a RaggedTensor, with_row_splits_dtype)"
+        )
     return f"{found[2]} meets {found[3]} in one op{op}{': ' + who if who else ''}; {hint}."
 
 
 def signature(facts: Facts) -> str | None:
     """A call that no signature of a loaded or signed function takes."""
-    found = re.search(r"Can not cast TensorSpec\(shape=(.+?), dtype=tf\.(\w+).*?\) to TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message)
+    found = re.search(
+        r"Can not cast TensorSpec\(shape=(.+?), dtype=tf\.(\w+).*?\) to TensorSpec\(shape=(.+?), dtype=tf\.(\w+)",
+        facts.message,
+    )
     if found:
         takes = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message.split("for signature")[-1])
         accepted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in takes) or f"{found[4]}{found[3]}"
@@ -268,7 +296,8 @@ def signature(facts: Facts) -> str | None:
         options = re.findall(r"Option \d+:.*?TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message, flags=re.S)
         accepted = "; ".join(f"{dtype}{shape}" for shape, dtype in options)
         given = ", ".join(operand.text for operand in facts.operands)
-        return f"The loaded function has no signature for this call{': it gives ' + given if given else ''}; it takes {accepted}."
+        gives = f": it gives {given}" if given else ""
+        return f"The loaded function has no signature for this call{gives}; it takes {accepted}."
     return None
 
 
@@ -277,7 +306,17 @@ def memory(facts: Facts) -> str | None:
     found = re.search(r"OOM when allocating tensor with shape(\[[\d,]*\]) and type (\w+)", facts.message)
     if found is None:
         return None
-    sizes = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "int8": 1}
+    sizes = {
+        "float": 4,
+        "double": 8,
+        "half": 2,
+        "bfloat16": 2,
+        "int32": 4,
+        "int64": 8,
+        "bool": 1,
+        "uint8": 1,
+        "int8": 1,
+    }
     count = 1
     for extent in re.findall(r"\d+", found[1]):
         count *= int(extent)
@@ -285,7 +324,8 @@ def memory(facts: Facts) -> str | None:
     others = f"; the largest inputs are {', '.join(each.text for each in big)}" if big else ""
     return (
         f"{facts.op or 'An op'} asked for a {found[2]} tensor of shape {found[1]}, "
-        f"{count * sizes.get(found[2], 4) / 2**30:.1f} GiB, and there is no room{others}: a smaller batch, or a broadcast not meant?"
+        f"{count * sizes.get(found[2], 4) / 2**30:.1f} GiB, and there is no room{others}: a smaller batch, or a broadcast "
+        "that was not meant?"
     )
 
 
@@ -299,7 +339,11 @@ def size(operand: Operand) -> int:
 
 def uninitialised(facts: Facts) -> str | None:
     """A loop over a symbolic tensor and other faults of AutoGraph that name themselves."""
-    if "uninitialized value" in facts.message or "FailedPrecondition" in facts.error and "was not found" in facts.message:
+    if (
+        "uninitialized value" in facts.message
+        or "FailedPrecondition" in facts.error
+        and "was not found" in facts.message
+    ):
         return "The variable was read before it had a value, or it was deleted: keep a reference to its owner."
     return None
 

@@ -68,7 +68,9 @@ def stack_between(
             break
     else:
         frames = list(lines)  # a generator's frame does not know its caller: the traceback is all there is
-        return tuple(Activation(f.f_code.co_filename, lines[f], f.f_code.co_name, f.f_code, (f,)) for f in frames), len(frames)
+        return tuple(Activation(f.f_code.co_filename, lines[f], f.f_code.co_name, f.f_code, (f,)) for f in frames), len(
+            frames
+        )
     found: list[Activation] = []
     for each in activations(deepest, generated, lambda frame: lines.get(frame, frame.f_lineno)):
         found.append(each)

@@ -165,7 +165,9 @@ def captured(graph: Any) -> dict[int, Any]:
     return {id(inner): outer for outer, inner in graph.captures}
 
 
-def run_part(operations: Sequence[Any], feeds: Sequence[Any], values: Sequence[Any], fetches: Sequence[Any]) -> list[Any]:
+def run_part(
+    operations: Sequence[Any], feeds: Sequence[Any], values: Sequence[Any], fetches: Sequence[Any]
+) -> list[Any]:
     """Run the given ops of a graph, finished or not, with `values` in the place of `feeds`; the values of `fetches`."""
     graph = fetches[0].graph
     fed = {id(tensor.op) for tensor in feeds}
@@ -229,7 +231,10 @@ def python_name(function: Any) -> str:
 
 def python_error_doors() -> list[tuple[Any, str]]:
     """The two methods through which graphs call Python: of `py_function` and of `numpy_function`."""
-    return [(private("ops.script_ops", "EagerFunc"), "__call__"), (private("ops.script_ops", "FuncRegistry"), "__call__")]
+    return [
+        (private("ops.script_ops", "EagerFunc"), "__call__"),
+        (private("ops.script_ops", "FuncRegistry"), "__call__"),
+    ]
 
 
 def iterator_module() -> Any:

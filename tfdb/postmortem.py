@@ -1,41 +1,30 @@
 """An exception -> a Wreck: the whole stack with values, and what there is to say of the error in a few lines."""
 
-import linecache
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import failures, internals, internals_errors, reach, refetch, syntax, tensors
-from tfdb.explain import Facts, Leak, Operand, Place, Reported, report
+from tfdb import evidence, failures, internals, internals_errors, refetch, syntax, tensors
+from tfdb.evidence import Shown, place_of, source_text, text_of
+from tfdb.explain import Facts, Place, Reported, report
 from tfdb.explanations import explain
 from tfdb.failures import Failure
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.kept import Keeper
-from tfdb.records import TensorSummary
+from tfdb.retrace import Scene, Target
 from tfdb.sourcemap import GENERATED_FILE, Activation, is_hidden
 from tfdb.symbols import Collector, Values
 
 Entry = tuple[FrameType | LiveFrame, int]
-TRAINERS = ("fit", "evaluate", "predict")
 SETTINGS = ("axis", "concat_dim", "reduction_indices")  # inputs of ops that say how, not what
 MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A tensor worth a line: what it is called, its summary, its symbolic dtype and shape if it was one, its line."""
-
-    name: str
-    summary: TensorSummary
-    symbolic: str = ""
-    origin: str = ""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Wreck:
-    """What is left of a failed call: `entries` are the stack, outermost first, and `notes` say where values are from."""
+    """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from."""
 
     failure: Failure
     reported: Reported
@@ -89,9 +78,6 @@ def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     return with_line_facts(wreck, None)
 
 
-# -- stacks ------------------------------------------------------------------------------------------------------
-
-
 def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     """The error with its stack as it is."""
     entries = tuple((each.base, each.lineno) for each in failure.stack)
@@ -99,7 +85,7 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user))
     full = "".join(traceback.format_exception(failure.error))
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
-    return Wreck(failure, reported, facts, entries, (), notes + position(failure.deepest), full)
+    return Wreck(failure, reported, facts, entries, (), notes + evidence.position(failure.deepest), full)
 
 
 def internals_errors_class(error: BaseException) -> bool:
@@ -112,7 +98,8 @@ def related_line(how: str, error: BaseException) -> str:
     user = failures.examine(error).user
     place = place_of(user)
     said = report(str(error)).message
-    return f"{how} {type(error).__name__}{': ' + said if said else ''}{f' ({place.short} {place.function})' if place else ''}"
+    where = f" ({place.short} {place.function})" if place is not None else ""
+    return f"{how} {type(error).__name__}{': ' + said if said else ''}{where}"
 
 
 def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:
@@ -147,7 +134,7 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user, values)
 
 
-def called_scene(wreck: Wreck, values: Values) -> refetch.Scene | None:
+def called_scene(wreck: Wreck, values: Values) -> Scene | None:
     """The op of a function traced before, whose shapes do not fit a call of it that was being traced now."""
     running = False
     for frame in internals_errors.outward(wreck.failure.deepest):
@@ -158,7 +145,7 @@ def called_scene(wreck: Wreck, values: Values) -> refetch.Scene | None:
         if call is not None and running and wreck.reported.node:
             function, args, kwargs = call
             args, kwargs = values.filled((args, kwargs))
-            return refetch.run_again(function, args, kwargs, refetch.Target(wreck.reported.node), ())
+            return refetch.run_again(function, args, kwargs, Target(wreck.reported.node), ())
     return None
 
 
@@ -179,15 +166,15 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
 
 
-def with_scene(wreck: Wreck, scene: refetch.Scene) -> Wreck:
+def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
     """The wreck with the frames and inputs of the failing op."""
     entries = wreck.entries + tuple((frame, frame.lineno) for frame in scene.frames)
     user = next((frame for frame in reversed(scene.frames) if not frame.hidden), None)
-    operands = tuple(input_operand(each) for each in scene.inputs)
+    operands = tuple(evidence.input_operand(each) for each in scene.inputs)
     shown = tuple(
         Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
         for each in scene.inputs
-        if not is_resource(each.value) and each.argument not in SETTINGS
+        if not evidence.is_resource(each.value) and each.argument not in SETTINGS
     )
     place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
     text = source_text(place.filename) if place is not None else ""
@@ -195,12 +182,12 @@ def with_scene(wreck: Wreck, scene: refetch.Scene) -> Wreck:
     return replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES])
 
 
-def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[refetch.Scene, str] | None:
+def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[Scene, str] | None:
     """The failing op and its values, by running the call again, and a note that says how."""
     if wreck.facts.error == "ResourceExhaustedError":
         return None
     places = [each for each in wreck.reported.places if not is_hidden(each.filename)]
-    target = refetch.Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None)
+    target = Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None)
     frames = list(internals_errors.outward(wreck.failure.deepest))
     for dataset in datasets_of(frames):
         found = in_dataset(dataset, target)
@@ -219,7 +206,7 @@ def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[refetch.Scene, str] |
     return (scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
 
 
-def from_new_pass(function: Any, args: Any, kwargs: Any, target: refetch.Target) -> tuple[refetch.Scene, str] | None:
+def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target) -> tuple[Scene, str] | None:
     """Try the batches of a new pass over the data one by one."""
     dataset = internals_errors.iterated_dataset(iterators(args, kwargs)[0])
     if dataset is None:
@@ -227,7 +214,10 @@ def from_new_pass(function: Any, args: Any, kwargs: Any, target: refetch.Target)
     found = refetch.run_batches(function, args, kwargs, target, dataset)
     if found is None:
         return None
-    return found[0], f"values: the graph was run again with batch {found[1] + 1} of a new pass over the data, which fails the same way"
+    return (
+        found[0],
+        f"values: the graph was run again on batch {found[1] + 1} of a new pass over the data, which fails the same way",
+    )
 
 
 def iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -247,16 +237,21 @@ def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
         yield from (found for each in owners if (found := internals_errors.iterated_dataset(each)) is not None)
 
 
-def in_dataset(dataset: Any, target: refetch.Target) -> tuple[refetch.Scene, str] | None:
+def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
     """The failing op in a function of a dataset, by running that function on the dataset's elements again."""
     last = target.node.split("/")[-1]
     for wrapper, source in internals_errors.pipeline(dataset):
-        names = {op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()}
+        names = {
+            op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()
+        }
         if target.node in names or last in names:
             found = refetch.run_elements(wrapper, source, target)
             if found is not None:
                 scene, number = found
-                return scene, f"values: {wrapper_name(wrapper)} was run again on the dataset's elements; element {number} fails"
+                return (
+                    scene,
+                    f"values: {wrapper_name(wrapper)} was run again on the dataset's elements; element {number} fails",
+                )
     return None
 
 
@@ -310,17 +305,14 @@ def globals_of(wreck: Wreck, filename: str) -> dict[str, Any]:
     return {}
 
 
-# -- facts -------------------------------------------------------------------------------------------------------
-
-
 def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | None = None) -> Wreck:
     """The tensors that the failing op or line reads, as they stand in its frame, and what the line itself tells."""
-    entry = next((e for e, _ in reversed(wreck.entries) if not is_hidden(filename_of(e))), None)
+    entry = next((e for e, _ in reversed(wreck.entries) if not is_hidden(evidence.filename_of(e))), None)
     place = wreck.facts.place
     if entry is None or place is None:
         return wreck
-    names, symbols = locals_of(entry), traced.names() if traced is not None else locals_of(entry)
-    found = [(name, looked_up(name, symbols, entry), looked_up(name, names, entry), "")
+    names, symbols = evidence.locals_of(entry), traced.names() if traced is not None else evidence.locals_of(entry)
+    found = [(name, evidence.looked_up(name, symbols, entry), evidence.looked_up(name, names, entry), "")
              for name in syntax.names_read(wreck.facts.text, place.lineno)]  # fmt: skip
     frames = failures.innermost_frames(wreck.failure.root) if values is not None else ()
     op = next((op for frame in frames if (op := internals_errors.failing_op(frame)) is not None), None)
@@ -329,138 +321,13 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         inputs = [(called.get(id(each), name), each, values.filled(each), name) for name, each in op[1]]
         found = inputs + [each for each in found if each[0] not in {name for name, *_ in inputs}]
     found = [each for each in found if internals_errors.is_tensor_like(each[1])]
-    operands = [replace(operand(name, symbol, made_by(symbol)), argument=role) for name, symbol, _, role in found]
-    shown = [shown_value(name, symbol, value) for name, symbol, value, role in found if role not in SETTINGS]
-    facts = replace(wreck.facts, op=op[0] if op else "", operands=tuple(operands), has_source=has_source(traced))
-    facts = replace(facts, leak=leak_of(facts, entry, wreck.failure.deepest))
+    operands = [
+        replace(evidence.operand(name, symbol, evidence.made_by(symbol)), argument=role)
+        for name, symbol, _, role in found
+    ]
+    shown = [evidence.shown_value(name, symbol, value) for name, symbol, value, role in found if role not in SETTINGS]
+    facts = replace(
+        wreck.facts, op=op[0] if op else "", operands=tuple(operands), has_source=evidence.has_source(traced)
+    )
+    facts = replace(facts, leak=evidence.leak_of(facts, entry, wreck.failure.deepest))
     return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))
-
-
-def shown_value(name: str, symbol: Any, value: Any) -> Shown:
-    """A tensor of a failing line: its value, and what it was traced as."""
-    was = operand("", symbol, "").text.strip() if internals.is_symbolic(symbol) else ""
-    return Shown(name, tensors.describe_leaf(value), was, made_by(symbol))
-
-
-def made_by(value: Any) -> str:
-    """The user's line that made a tensor of a graph, or ""."""
-    return refetch.origin(value) if internals.is_symbolic(value) else ""
-
-
-def filename_of(entry: FrameType | LiveFrame) -> str:
-    """The file of a stack entry."""
-    return entry.filename if isinstance(entry, LiveFrame) else entry.f_code.co_filename
-
-
-def locals_of(entry: FrameType | LiveFrame) -> dict[str, Any]:
-    """The local names of a stack entry."""
-    return entry.locals if isinstance(entry, LiveFrame) else entry.f_locals
-
-
-def globals_here(entry: FrameType | LiveFrame) -> dict[str, Any]:
-    """The global names of a stack entry."""
-    return entry.globals if isinstance(entry, LiveFrame) else entry.f_globals
-
-
-def looked_up(expression: str, names: dict[str, Any], entry: FrameType | LiveFrame) -> Any:
-    """The value of a name or dotted name in a frame, or None."""
-    try:
-        return eval(expression, {**globals_here(entry), **names})
-    except Exception:
-        return None
-
-
-def operand(name: str, value: Any, origin: str) -> Operand:
-    """A tensor as explanations name it."""
-    dtype = getattr(getattr(value, "dtype", None), "name", "") or str(getattr(value, "dtype", ""))
-    shape = getattr(value, "shape", None)
-    rank = getattr(shape, "rank", 0)
-    extents = None if shape is None or rank is None else tuple(None if n is None else int(n) for n in shape)
-    return Operand(name, dtype, extents, origin)
-
-
-def input_operand(each: refetch.Input) -> Operand:
-    """An input of the failing op as explanations name it."""
-    found = operand(each.name or each.argument, each.value, each.origin)
-    shape = each.shape if is_resource(each.value) else found.shape
-    return replace(found, shape=shape, argument=each.argument)
-
-
-def is_resource(value: Any) -> bool:
-    """Whether a tensor is a handle, with nothing to show."""
-    return getattr(getattr(value, "dtype", None), "name", "") in ("resource", "variant")
-
-
-def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
-    """The tensor that left its graph, if that is the error."""
-    if facts.place is None or "out of scope" not in facts.message:
-        return None
-    names = {**globals_here(entry), **locals_of(entry)}
-    for expression in syntax.expressions(facts.text, facts.place.lineno):
-        value = looked_up(expression, locals_of(entry), entry)
-        if internals.is_symbolic(value):
-            return leak(reach.path_to(value, names, expression), value)
-    for frame in internals_errors.outward(deepest):
-        if not is_hidden(frame.f_code.co_filename):
-            break
-        for value in tensors_in(frame):
-            if value.name and f"'{value.name}'" in facts.message:
-                return leak(reach.path_to(value, names, value.name), value)
-    return None
-
-
-def tensors_in(frame: FrameType) -> Iterator[Any]:
-    """The symbolic tensors among a frame's locals and their items."""
-    for value in frame.f_locals.values():
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if internals.is_symbolic(item):
-                yield item
-
-
-def leak(expression: str, value: Any) -> Leak | None:
-    """What is known of a symbolic tensor outside of its graph: where the user's code made it."""
-    if not internals.is_symbolic(value):
-        return None
-    places = [Place(*each) for each in internals_errors.places(value.op) if not is_hidden(each[0])]
-    if not places:
-        return None
-    return Leak(expression, value.name, places[-1], source_text(places[-1].filename), value.graph.name)
-
-
-def has_source(activation: Activation | None) -> bool:
-    """Whether the source text of the function can be read."""
-    return activation is None or bool(linecache.getlines(activation.filename, activation.base.f_globals))
-
-
-def place_of(activation: Activation | None) -> Place | None:
-    """Where an activation stands."""
-    return Place(activation.filename, activation.lineno, activation.function) if activation is not None else None
-
-
-def text_of(activation: Activation | None) -> str:
-    """The source text of an activation's file."""
-    return source_text(activation.filename, activation.base.f_globals) if activation is not None else ""
-
-
-def source_text(filename: str, names: dict[str, Any] | None = None) -> str:
-    """The text of a source file, "" when it cannot be read."""
-    return "".join(linecache.getlines(filename, names))
-
-
-def position(frame: FrameType | None) -> tuple[str, ...]:
-    """Where in Keras' training this was: epoch and batch."""
-    for each in internals_errors.outward(frame):
-        names = each.f_locals
-        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
-            batches = getattr(names.get("epoch_iterator"), "num_batches", None)
-            first, last = names["begin_step"] + 1, names.get("end_step", 0) + 1
-            batch = f"batch {first}" if last <= first else f"one of batches {first} to {last}"
-            batch += f" of {batches}" if batches else ""
-            epoch = f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
-            return (f"{each.f_code.co_name}: {epoch}{batch}",)
-    return ()
-
-
-def explained_leak(found: Leak) -> str:
-    """The sentence on a leaked tensor."""
-    return explain(Facts("", "", leak=found)) or ""

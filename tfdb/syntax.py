@@ -54,8 +54,10 @@ def calls(text: str, line: int) -> bool:
     return simple and any(isinstance(node, ast.Call) for node in ast.walk(statement))
 
 
-def head(node: ast.stmt) -> list[ast.AST]:
+def head(node: ast.stmt | None) -> list[ast.AST]:
     """What a statement itself evaluates: of a branch or loop its test or iterable, of others all of it."""
+    if node is None:
+        return []
     if isinstance(node, ast.If | ast.While):
         return [node.test]
     if isinstance(node, ast.For):
@@ -72,7 +74,7 @@ def names_read(text: str, line: int) -> list[str]:
     statement = statement_at(text, line)
     found: dict[str, None] = {}
     called = set()
-    for part in head(statement) if statement is not None else ():
+    for part in head(statement):
         for node in ast.walk(part):
             if isinstance(node, ast.Call):
                 called.add(ast.unparse(node.func))
@@ -135,9 +137,7 @@ def branch_returns(text: str, line: int, orelse: bool) -> list[int]:
     """The lines of `return` statements in one branch of the `if` at `line`."""
     branch = branch_at(text, line)
     block: Block = () if branch is None else (branch.orelse if orelse else branch.body)
-    return sorted(
-        node.lineno for statement in block for node in ast.walk(statement) if isinstance(node, ast.Return)
-    )
+    return sorted(node.lineno for statement in block for node in ast.walk(statement) if isinstance(node, ast.Return))
 
 
 def function_around(text: str, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
@@ -159,7 +159,7 @@ def leaking_line(text: str, line: int, expression: str) -> int | None:
         return None
     if function is None:
         return None
-    exact = next((node.lineno for node in ast.walk(function) if puts(node, wanted)), None)
+    exact = next((getattr(node, "lineno", None) for node in ast.walk(function) if puts(node, wanted)), None)
     return exact or escape(function, line)
 
 
@@ -208,12 +208,12 @@ def last_name(node: ast.AST) -> str | None:
 
 
 def expressions(text: str, line: int) -> list[str]:
-    """The expressions of the statement at the line that read something: names, attributes, subscripts; longest first."""
+    """What the statement at the line reads: names, attributes, subscripts; longest first."""
     statement = statement_at(text, line)
     kinds = (ast.Name, ast.Attribute, ast.Subscript)
     found = {
         ast.unparse(node): None
-        for part in (head(statement) if statement is not None else ())
+        for part in head(statement)
         for node in ast.walk(part)
         if isinstance(node, kinds) and isinstance(node.ctx, ast.Load)
     }

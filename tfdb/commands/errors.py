@@ -3,7 +3,7 @@
 from types import FrameType
 from typing import Any
 
-from tfdb import postmortem, render
+from tfdb import evidence, render
 from tfdb.frames import LiveFrame
 from tfdb.postmortem import Wreck
 
@@ -70,11 +70,11 @@ class ErrorCommands:
             value = self._getval(expression)  # type: ignore[attr-defined]
         except Exception:
             return
-        leak = postmortem.leak(expression, value)
+        leak = evidence.leak(expression, value)
         if leak is None:
             self.message(f"{expression} is no tensor of a graph; nothing is known to be wrong with it")  # type: ignore[attr-defined]
         else:
-            self.message(postmortem.explained_leak(leak))  # type: ignore[attr-defined]
+            self.message(evidence.explained_leak(leak))  # type: ignore[attr-defined]
 
     def do_full(self, arg: str) -> None:
         """full
@@ -102,7 +102,9 @@ def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
         lines.append(f"  {wreck.sentence}")
     lines += [f"  {note}" for note in wreck.notes]
     if len(wreck.full) > 1500:
-        lines.append("  `full` shows TensorFlow's whole message" if reported.node else "  `full` shows the whole traceback")
+        lines.append(
+            "  `full` shows TensorFlow's whole message" if reported.node else "  `full` shows the whole traceback"
+        )
     return lines
 
 

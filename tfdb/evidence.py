@@ -1,0 +1,159 @@
+"""A stack entry and the tensors in it -> the facts that explanations are made from."""
+
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+from tfdb import internals, internals_errors, origins, reach, syntax, tensors
+from tfdb.explain import Facts, Leak, Operand, Place
+from tfdb.explanations import explain
+from tfdb.frames import LiveFrame
+from tfdb.records import TensorSummary
+from tfdb.retrace import Input
+from tfdb.sourcemap import Activation, is_hidden
+
+TRAINERS = ("fit", "evaluate", "predict")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A tensor worth a line: what it is called, its summary, its symbolic dtype and shape if it was one, its line."""
+
+    name: str
+    summary: TensorSummary
+    symbolic: str = ""
+    origin: str = ""
+
+
+def shown_value(name: str, symbol: Any, value: Any) -> Shown:
+    """A tensor of a failing line: its value, and what it was traced as."""
+    was = operand("", symbol, "").text.strip() if internals.is_symbolic(symbol) else ""
+    return Shown(name, tensors.describe_leaf(value), was, made_by(symbol))
+
+
+def made_by(value: Any) -> str:
+    """The user's line that made a tensor of a graph, or ""."""
+    return origins.origin(value) if internals.is_symbolic(value) else ""
+
+
+def filename_of(entry: FrameType | LiveFrame) -> str:
+    """The file of a stack entry."""
+    return entry.filename if isinstance(entry, LiveFrame) else entry.f_code.co_filename
+
+
+def locals_of(entry: FrameType | LiveFrame) -> dict[str, Any]:
+    """The local names of a stack entry."""
+    return entry.locals if isinstance(entry, LiveFrame) else entry.f_locals
+
+
+def globals_here(entry: FrameType | LiveFrame) -> dict[str, Any]:
+    """The global names of a stack entry."""
+    return entry.globals if isinstance(entry, LiveFrame) else entry.f_globals
+
+
+def looked_up(expression: str, names: dict[str, Any], entry: FrameType | LiveFrame) -> Any:
+    """The value of a name or dotted name in a frame, or None."""
+    try:
+        return eval(expression, {**globals_here(entry), **names})
+    except Exception:
+        return None
+
+
+def operand(name: str, value: Any, origin: str) -> Operand:
+    """A tensor as explanations name it."""
+    dtype = getattr(getattr(value, "dtype", None), "name", "") or str(getattr(value, "dtype", ""))
+    shape = getattr(value, "shape", None)
+    rank = getattr(shape, "rank", 0)
+    extents = None if shape is None or rank is None else tuple(None if n is None else int(n) for n in shape)
+    return Operand(name, dtype, extents, origin)
+
+
+def input_operand(each: Input) -> Operand:
+    """An input of the failing op as explanations name it."""
+    found = operand(each.name or each.argument, each.value, each.origin)
+    shape = each.shape if is_resource(each.value) else found.shape
+    return replace(found, shape=shape, argument=each.argument)
+
+
+def is_resource(value: Any) -> bool:
+    """Whether a tensor is a handle, with nothing to show."""
+    return getattr(getattr(value, "dtype", None), "name", "") in ("resource", "variant")
+
+
+def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
+    """The tensor that left its graph, if that is the error."""
+    if facts.place is None or "out of scope" not in facts.message:
+        return None
+    names = {**globals_here(entry), **locals_of(entry)}
+    for expression in syntax.expressions(facts.text, facts.place.lineno):
+        value = looked_up(expression, locals_of(entry), entry)
+        if internals.is_symbolic(value):
+            return leak(reach.path_to(value, names, expression), value)
+    for frame in internals_errors.outward(deepest):
+        if not is_hidden(frame.f_code.co_filename):
+            break
+        for value in tensors_in(frame):
+            if value.name and f"'{value.name}'" in facts.message:
+                return leak(reach.path_to(value, names, value.name), value)
+    return None
+
+
+def tensors_in(frame: FrameType) -> Iterator[Any]:
+    """The symbolic tensors among a frame's locals and their items."""
+    for value in frame.f_locals.values():
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if internals.is_symbolic(item):
+                yield item
+
+
+def leak(expression: str, value: Any) -> Leak | None:
+    """What is known of a symbolic tensor outside of its graph: where the user's code made it."""
+    if not internals.is_symbolic(value):
+        return None
+    places = [Place(*each) for each in internals_errors.places(value.op) if not is_hidden(each[0])]
+    if not places:
+        return None
+    return Leak(expression, value.name, places[-1], source_text(places[-1].filename), value.graph.name)
+
+
+def has_source(activation: Activation | None) -> bool:
+    """Whether the source text of the function can be read."""
+    return activation is None or bool(linecache.getlines(activation.filename, activation.base.f_globals))
+
+
+def place_of(activation: Activation | None) -> Place | None:
+    """Where an activation stands."""
+    return Place(activation.filename, activation.lineno, activation.function) if activation is not None else None
+
+
+def text_of(activation: Activation | None) -> str:
+    """The source text of an activation's file."""
+    return source_text(activation.filename, activation.base.f_globals) if activation is not None else ""
+
+
+def source_text(filename: str, names: dict[str, Any] | None = None) -> str:
+    """The text of a source file, "" when it cannot be read."""
+    return "".join(linecache.getlines(filename, names))
+
+
+def position(frame: FrameType | None) -> tuple[str, ...]:
+    """Where in Keras' training this was: epoch and batch."""
+    for each in internals_errors.outward(frame):
+        names = each.f_locals
+        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
+            batches = getattr(names.get("epoch_iterator"), "num_batches", None)
+            first, last = names["begin_step"] + 1, names.get("end_step", 0) + 1
+            batch = f"batch {first}" if last <= first else f"one of batches {first} to {last}"
+            batch += f" of {batches}" if batches else ""
+            epoch = (
+                f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
+            )
+            return (f"{each.f_code.co_name}: {epoch}{batch}",)
+    return ()
+
+
+def explained_leak(found: Leak) -> str:
+    """The sentence on a leaked tensor."""
+    return explain(Facts("", "", leak=found)) or ""
