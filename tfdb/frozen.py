@@ -16,9 +16,10 @@ import numpy as np
 from tfdb import internals_rerun
 
 MUTATORS = frozenset(
-    ("append", "extend", "insert", "add", "update", "pop", "popitem", "clear", "remove", "discard", "setdefault", "write")
+    "append extend insert add update pop popitem clear remove discard setdefault write".split()
 )
 RANDOM = ("np.random.", "numpy.random.", "random.", "time.", "datetime.", "uuid.", "os.urandom")
+KEPT = (bool, int, float, str, type(None), list, dict, set)
 SCALARS = (bool, int, float, complex, str, np.generic)
 
 
@@ -56,7 +57,7 @@ def effects(function: Callable[..., Any]) -> list[Effect]:
     """What of the function's own lines has an effect on Python only, in the order of lines."""
     code = internals_rerun.code_of(function)
     tree = parsed(code) if code is not None else None
-    if tree is None:
+    if code is None or tree is None:
         return []
     node, first = tree
     local = set(code.co_varnames) | set(code.co_cellvars)
@@ -123,7 +124,7 @@ def frozen(function: Callable[..., Any]) -> list[Frozen]:
     """The Python numbers, texts and arrays that the function reads from outside, in the order of lines."""
     code = internals_rerun.code_of(function)
     tree = parsed(code) if code is not None else None
-    if tree is None:
+    if code is None or tree is None:
         return []
     node, first = tree
     names = scope(function)
@@ -159,7 +160,7 @@ def is_plain(value: Any) -> bool:
 
 
 def places(function: Callable[..., Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The namespaces and names that the function's effects change, as far as its source tells."""
+    """The namespaces and names that the function may change: those in its source, plain attributes of its models."""
     code = internals_rerun.code_of(function)
     tree = parsed(code) if code is not None else None
     if tree is None:
@@ -167,6 +168,10 @@ def places(function: Callable[..., Any]) -> Iterator[tuple[dict[str, Any], str]]
     names = scope(function)
     plain = inspect.unwrap(internals_rerun.python_function(function))
     module = getattr(getattr(plain, "__func__", plain), "__globals__", {})
+    used = {each.id for each in ast.walk(tree[0]) if isinstance(each, ast.Name)}
+    for owner in {id(part): part for name in used for part in internals_rerun.parts(names.get(name))}.values():
+        kept = (name for name, value in owner.items() if type(value) in KEPT and not name.startswith("_"))
+        yield from ((owner, name) for name in kept if name != "built")
     for each in ast.walk(tree[0]):
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
             state = getattr(names.get(each.value.id), "__dict__", None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfdb import internals_gate
 from tfdb.internals import XLA_ATTRIBUTES, layer_classes, private
+from tfdb.internals_gate import keras_private
 from tfdb.sourcemap import is_user
 
 
@@ -204,9 +205,11 @@ def strip(nodes: Any, inputs: set[str]) -> set[str]:
     return hooks
 
 
-def variable_name(variable: Any) -> str:
-    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
-    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
+def keras_paths(values: Sequence[Any]) -> dict[int, str]:
+    """The paths of the Keras variables among some objects, by the id of the tf.Variable in each."""
+    owner = keras_private("keras", "backend.common.variables", "Variable")
+    found = [value for value in values if owner in type(value).__mro__]
+    return {id(value._value): value.path for value in found if getattr(value, "_value", None) is not None}
 
 
 def spare_threads() -> int:

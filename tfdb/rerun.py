@@ -1,5 +1,6 @@
 """A recorded call, or a frame's arguments -> a Target to run again, and the facts that a reader must know about it."""
 
+import dis
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -54,12 +55,12 @@ class Target:
 
 def find(
     ring: Ring, views: Sequence[FrameView], wanted: Any = None, *, back: int = 0, outermost: bool = False,
-    batch: Callable[[str], list[list[Any]]] = lambda graph: [],
+    batch: Callable[[Any], list[list[Any]]] = lambda function: [],
 ) -> Target:
     """The call to run again: of the function `wanted`, else the latest recorded one, else that of a frame.
 
     `views` are the frames of the prompt's stack from the current one outwards; with `outermost` the last of them that
-    can be run again is meant, not the first.  `batch` gives what in-graph iterators gave last to a graph.
+    can be run again is meant, not the first.  `batch` gives what in-graph iterators gave last to a `tf.function`.
 
     Raises:
         TfdbError: there is no such call; the message says what there is.
@@ -75,7 +76,8 @@ def find(
         return target
     if not draws_data(record):
         return of_record(record)
-    return of_batch(record, batch) or of_frames(views, outermost)
+    last = record is ring.latest(record.function)
+    return (of_batch(record, batch(record.function)) if last else None) or of_frames(views, outermost)
 
 
 def of_record(record: Record) -> Target:
@@ -84,9 +86,8 @@ def of_record(record: Record) -> Target:
     if internals_rerun.code_of(record.function) is None:
         raise TfdbError(f"{record.name} has no Python source (a loaded model?): it can be called, not stepped through")
     notes = ["a large numpy argument was kept by reference: it is as it is now"] if record.borrowed else []
-    return Target(
-        record.name, function, record.args, record.kwargs, f"call {record.number}", record.function, record.state, tuple(notes)
-    )
+    call = f"call {record.number}"
+    return Target(record.name, function, record.args, record.kwargs, call, record.function, record.state, tuple(notes))
 
 
 def draws_data(record: Record) -> bool:
@@ -97,20 +98,17 @@ def draws_data(record: Record) -> bool:
     return any(internals_gate.is_iterator(value) and not isinstance(value, tf.data.Dataset) for value in values)
 
 
-def of_batch(record: Record, batch: Callable[[str], list[list[Any]]]) -> Target | None:
+def of_batch(record: Record, batch: list[list[Any]]) -> Target | None:
     """The training or test step of a Keras model with the last batch that its graph drew, or None."""
-    for trace in internals_rerun.traces(record.function):
-        parts = batch(trace.graph.name)
-        step = internals_rerun.keras_step(record.function)
-        iterators = [v for v in record.args if internals_gate.is_iterator(v)]
-        if step is None or not parts or not iterators:
-            continue
-        import tensorflow as tf
+    import tensorflow as tf
 
-        data = tf.nest.pack_sequence_as(iterators[0].element_spec, parts[-1], expand_composites=True)
-        name = f"{type(step.__self__).__name__}.{step.__name__}"
-        return Target(name, step, (data,), {}, f"batch of call {record.number} of {record.name}", None, record.state)
-    return None
+    step = internals_rerun.keras_step(record.function)
+    iterators = [value for value in record.args if internals_gate.is_iterator(value)]
+    if step is None or not batch or not iterators:
+        return None
+    data = tf.nest.pack_sequence_as(iterators[0].element_spec, batch[-1], expand_composites=True)
+    name = f"{type(step.__self__).__name__}.{step.__name__}"
+    return Target(name, step, (data,), {}, f"batch {record.number} of all", None, record.state)
 
 
 def of_frames(views: Sequence[FrameView], outermost: bool) -> Target:
@@ -185,9 +183,8 @@ def arranged(code: CodeType, values: dict[str, Any]) -> tuple[tuple[Any, ...], d
 
 def reassigned(code: CodeType) -> set[str]:
     """The local names that the function's own code assigns to."""
-    import dis
-
-    return {str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(("STORE_FAST", "STORE_DEREF"))}
+    stores = ("STORE_FAST", "STORE_DEREF")
+    return {str(each.argval) for each in dis.get_instructions(code) if each.opname.startswith(stores)}
 
 
 def facts(target: Target) -> list[str]:
@@ -195,14 +192,15 @@ def facts(target: Target) -> list[str]:
     lines = [f"re-run of {target.name}() · {target.call} · eager · {state_sentence(target)}", *target.notes]
     file = os.path.basename(target.place[0])
     effects = frozen.effects(target.function)
-    for kind, verb in (("effect", "ran at tracing only, and runs now"), ("random", "was drawn at tracing, and is anew now")):
+    for kind, verb in (("effect", "ran at tracing only, and runs now"), ("random", "is of the tracing, and anew now")):
         some = [f"line {effect.line} `{shortened(effect.text)}`" for effect in effects if effect.kind == kind]
         if some and target.wrapped is not None:
             lines.append(f"unlike the graph: {listed(some)} {verb} ({file})")
     constants = [f"{each.name} = {shortened(repr(each.value))}" for each in frozen.frozen(target.function)]
     if constants and target.wrapped is not None:
         lines.append(f"read now; the graph holds the values of its tracing: {listed(constants)}")
-    drawn = sorted({op for trace in internals_rerun.traces(target.wrapped) for op in internals_rerun.random_ops(trace.graph)})
+    graphs = [trace.graph for trace in internals_rerun.traces(target.wrapped)]
+    drawn = sorted({op for graph in graphs for op in internals_rerun.random_ops(graph)})
     if drawn:
         lines.append(f"{listed(drawn)} draw other numbers than in the graph, whose random state cannot be read")
     return lines

@@ -5,12 +5,11 @@ memory only: `MOST_CALLS` calls and `MOST_BYTES` of arguments and state, the new
 at the call are kept only where the call is slowed down by stops anyway.
 """
 
-import itertools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ MOST_BYTES = 256 << 20
 COPIED_BYTES = 1 << 16  # a numpy argument up to this size is copied, in some microseconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would double the cost of making one
 class Record:
     """One call: the function as the program called it, its arguments, and which of its function's calls it was.
 
@@ -39,7 +38,6 @@ class Record:
     nbytes: int
     state: State | None = None
     borrowed: bool = False
-    order: int = field(default_factory=itertools.count(1).__next__)
 
     @property
     def name(self) -> str:
@@ -53,27 +51,39 @@ class Ring:
     def __init__(self, most_calls: int = MOST_CALLS, most_bytes: int = MOST_BYTES) -> None:
         self.most_calls, self.most_bytes = most_calls, most_bytes
         self.records: deque[Record] = deque()
-        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.nbytes = 0
+        self.numbers: dict[int, int] = {}
+        self.living: dict[int, Any] = {}
         self.lock = threading.Lock()
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes that the kept calls may hold."""
-        return sum(record.nbytes for record in self.records)
-
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], slow: bool) -> None:
-        """Keep a call that is about to be made; `slow` says that its variables are worth keeping too."""
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], twin: Any = None) -> None:
+        """Keep a call that is about to be made; its variables' values too when it goes to a twin, slow as that is."""
         counter = Counted()
         kept_args = tuple([counter.kept(value) for value in args]) if args else ()
         kept_kwargs = {name: counter.kept(value) for name, value in kwargs.items()} if kwargs else {}
-        values = self.state_of(function) if slow else None
+        values = self.state_of(twin) if twin is not None else None
         nbytes = counter.nbytes + (values.nbytes if values is not None else 0)
         with self.lock:
-            number = self.numbers[function] = self.numbers.get(function, 0) + 1
+            number = self.number(function)
             thread = threading.get_ident()
-            self.records.append(Record(function, kept_args, kept_kwargs, number, thread, nbytes, values, counter.borrowed))
+            made = Record(function, kept_args, kept_kwargs, number, thread, nbytes, values, counter.borrowed)
+            self.records.append(made)
+            self.nbytes += nbytes
             while len(self.records) > self.most_calls or (len(self.records) > 1 and self.nbytes > self.most_bytes):
-                self.records.popleft()
+                self.nbytes -= self.records.popleft().nbytes
+
+    def number(self, function: Any) -> int:
+        """Which call of the function this is, from 1."""
+        key = id(function)
+        if key not in self.living:
+            self.living[key] = weakref.ref(function, lambda _: self.forget(key))
+        number = self.numbers[key] = self.numbers.get(key, 0) + 1
+        return number
+
+    def forget(self, key: int) -> None:
+        """A function is gone, and its id is free for another."""
+        self.living.pop(key, None)
+        self.numbers.pop(key, None)
 
     def state_of(self, function: Any) -> State | None:
         """The values of the variables that the function's traces use; of all variables before its first trace."""

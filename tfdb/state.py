@@ -6,6 +6,7 @@ kept shares the variable's memory until the variable is next written.
 
 import contextlib
 import gc
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ CONTAINERS = (list, dict, set)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Variables with the values they had at one moment; `nbytes` is what the values may hold once all are overwritten."""
+    """Variables with their values at one moment; `nbytes` is what the values hold once all are overwritten."""
 
     values: tuple[tuple[Any, Any], ...] = ()
     nbytes: int = 0
@@ -31,16 +32,25 @@ class State:
         return [variable for variable, _ in self.values]
 
 
-def name_of(variable: Any) -> str:
-    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
-    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
-
-
 def live_variables() -> list[Any]:
     """Every variable of the process that has a value of its own, in the order of their creation."""
     owner = internals_gate.variable_class()
     found = [value for value in gc.get_objects() if owner in type(value).__mro__]
     return [variable for variable in found if is_readable(variable)]
+
+
+def names(variables: Iterable[Any]) -> dict[int, str]:
+    """A name for each variable, by its id: Keras' path where there is one, else TensorFlow's; all different."""
+    paths = internals_rerun.keras_paths(gc.get_objects())
+    found: dict[int, str] = {}
+    taken: set[str] = set()
+    for variable in variables:
+        plain = paths.get(id(variable)) or str(getattr(variable, "name", "variable")).removesuffix(":0")
+        numbered = (f"{plain} ({number})" for number in itertools.count(2))
+        name = next(name for name in itertools.chain([plain], numbered) if name not in taken)
+        taken.add(name)
+        found[id(variable)] = name
+    return found
 
 
 def is_readable(variable: Any) -> bool:
@@ -122,7 +132,7 @@ def set_aside(at_call: State | None = None, keep: bool = False) -> Iterator[Stat
             if not keep:
                 put(present)
                 if left := changed(present):
-                    raise TfdbError(f"not put back: {', '.join(name_of(variable) for variable, _, _ in left)}")
+                    raise TfdbError(f"not put back: {', '.join(names(v for v, _, _ in left).values())}")
 
 
 @dataclass(slots=True)
@@ -137,7 +147,7 @@ class PythonState:
         """Keep what each name of a namespace stands for."""
         owners, contents = [], []
         for namespace, name in places:
-            value = namespace.get(name)
+            value: Any = namespace.get(name)
             owners.append((namespace, name, name in namespace, value))
             if type(value) in CONTAINERS:
                 contents.append((value, value.copy()))
@@ -151,5 +161,12 @@ class PythonState:
             else:
                 namespace.pop(name, None)
         for value, held in self.contents:
-            value.clear()
-            value.extend(held) if type(value) is list else value.update(held)
+            if identities(value) != identities(held):
+                value.clear()
+                value.extend(held) if type(value) is list else value.update(held)
+
+
+def identities(container: Any) -> list[int]:
+    """The identities of what a list, dict or set holds, in order."""
+    held = [*container, *container.values()] if isinstance(container, dict) else container
+    return [id(item) for item in held]

@@ -44,7 +44,7 @@ class Twin:
 class Needs:
     """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open.
 
-    `called` is told of each outermost call, with its arguments and whether it goes to a twin.
+    `called` is told of each outermost call, with its arguments and the twin it goes to, or None.
     """
 
     breakpoints: Callable[[], frozenset[Place]]
@@ -52,7 +52,7 @@ class Needs:
     at_prompt: Callable[[], bool]
     tracer: Callable[[bool], LineTracer]
     entering: Callable[[], None]
-    called: Callable[[Any, tuple[Any, ...], dict[str, Any], bool], None]
+    called: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
     eager_trace: Callable[[], Any]
 
 
@@ -99,10 +99,10 @@ class Twins:
                 return original(twin.function, *args, **kwargs)
             armed = self.needs.stepping()
             if not armed and not self.needs.breakpoints():
-                self.needs.called(function, args, kwargs, False)
+                self.needs.called(function, args, kwargs, None)
                 return original(function, *args, **kwargs)
-            self.needs.called(function, args, kwargs, True)
             twin = self.twin(function, armed)
+            self.needs.called(function, args, kwargs, twin.function)
             with self.tracing(armed, twin):
                 return original(twin.function, *args, **kwargs)
 
@@ -146,6 +146,10 @@ class Twins:
                 sys.settrace(None)
 
         return call
+
+    def called_for(self, function: Any) -> list[Any]:
+        """The twins to which calls of the function went, the newest last."""
+        return [twin.function for twin in self.twins.get(function, {}).values()]
 
     def is_aside(self) -> bool:
         """Whether this thread is within `aside`."""

@@ -4,7 +4,8 @@ import shlex
 import sys
 from typing import Any
 
-from tfdb import frozen, internals, render, rerun, state, tensors
+from tfdb import frozen, internals, internals_rerun, render, rerun, state, tensors
+from tfdb.commands.compare import CompareCommands
 from tfdb.errors import Quit, TfdbError
 from tfdb.frames import arguments
 from tfdb.records import TensorSummary
@@ -19,8 +20,10 @@ POSITION = (
 )  # fmt: skip
 
 
-class RerunCommands:
-    """`rerun`."""
+class RerunCommands(CompareCommands):
+    """`rerun`, and the choice of the call that it and its kin are about."""
+
+    graph_stop: Any
 
     def do_rerun(self, arg: str) -> None:
         """rerun [FUNCTION] [-n K] [--keep] [-l]
@@ -55,8 +58,15 @@ class RerunCommands:
         ring = self.session.ring  # type: ignore[attr-defined]
         wanted = self.function_named(expression) if expression else None
         inside = self.graph_stop is not None  # type: ignore[attr-defined]
-        batch = self.session.keeper.batch  # type: ignore[attr-defined]
-        return rerun.find(ring, self.views(), wanted, back=back, outermost=inside, batch=batch)
+        return rerun.find(ring, self.views(), wanted, back=back, outermost=inside, batch=self.batch)
+
+    def batch(self, function: Any) -> list[list[Any]]:
+        """What the iterators in the function's graph gave last."""
+        session = self.session  # type: ignore[attr-defined]
+        functions = [function, *session.twins.called_for(function)]
+        names = [trace.graph.name for each in functions for trace in internals_rerun.traces(each)]
+        found = (session.keeper.batch(name) for name in reversed(names))
+        return next((batch for batch in found if batch), [])
 
     def function_named(self, expression: str) -> Any:
         """The function that an expression gives in the current frame, or that was called under this name."""
@@ -148,8 +158,8 @@ def rerun_options(arg: str) -> tuple[list[str], int, bool]:
 def ring_lines(ring: Any) -> list[str]:
     """The kept calls, newest first, and the bytes they hold."""
     lines = [
-        f"{f'-n {back}' if back else 'latest':7} {record.name} · call {record.number} · {render.size_text(record.nbytes)}"
-        f" · variables {'as at the call' if record.state is not None else 'not kept'}"
+        f"{f'-n {back}' if back else 'latest':7} {record.name} · call {record.number}"
+        f" · {render.size_text(record.nbytes)} · variables {'not kept' if record.state is None else 'as at the call'}"
         for back, record in rerun.calls(ring)
     ]
     limit = f"{ring.most_calls} calls, {render.size_text(ring.most_bytes)}"
@@ -183,5 +193,5 @@ def written_sentence(written: list[Any], began: State, keep: bool) -> str:
     count = len(began.values)
     if not written:
         return f"no variable changed ({count} looked at)"
-    names = rerun.listed([state.name_of(variable) for variable, _, _ in written])
+    names = rerun.listed(list(state.names(variable for variable, _, _ in written).values()))
     return f"{'kept' if keep else 'put back'}: {names} ({len(written)} of {count} variables had changed)"

@@ -1,0 +1,128 @@
+"""The command that runs a recorded call in three ways, and the text of what it finds."""
+
+import os
+from collections.abc import Iterator
+
+from tfdb import compare, internals_rerun, render, rerun
+from tfdb.compare import Comparison, Difference, Parting
+from tfdb.errors import TfdbError
+
+USELESS = (
+    "Graph execution error", "Detected at node", "File ", "{{function_node", "in user code", "^", "<stack traces", "[[",
+)  # fmt: skip
+
+
+class CompareCommands:
+    """`compare`."""
+
+    def do_compare(self, arg: str) -> None:
+        """compare [FUNCTION]
+
+        Run a tf.function's recorded call eagerly, as a graph and compiled by XLA, each from the same arguments and
+        variables, and show where outputs, gradients (of the sum of the outputs) and updated variables differ, and the
+        first op and line where they part: a NaN that only XLA makes, an index that it clamps, a check that it drops, a
+        Python value that was frozen into the graph.  All state is put back.
+
+        Example:
+
+            (tfdb) compare
+            (tfdb) compare distance
+        """
+        try:
+            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:  # type: ignore[attr-defined]
+                raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
+            target = self.target(arg.strip())  # type: ignore[attr-defined]
+            twins = self.session.twins  # type: ignore[attr-defined]
+            found = compare.compare(target, twins.aside, twins.called_for(target.wrapped) if target.wrapped else ())
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+            return
+        for line in lines(found):
+            self.message(line)  # type: ignore[attr-defined]
+
+
+def lines(found: Comparison) -> Iterator[str]:
+    """The comparison, line by line."""
+    target = found.target
+    graded = any(name.startswith("gradient") for name, _ in found.rows)
+    gradients = " · gradients of the sum of the outputs" if graded else ""
+    yield f"{target.name}() · {target.call} · {rerun.state_sentence(target)}{gradients}"
+    for note in found.notes:
+        yield f"  {note}"
+    for way in found.ways:
+        if way.error is not None:
+            yield f"  {way.name:6} {error_line(way.name, way.error)}"
+        elif way.ungraded is not None:
+            yield f"  {way.name:6} has no gradients: {error_line(way.name, way.ungraded)}"
+    yield from table(found)
+    for parting in found.partings:
+        yield from parting_lines(parting)
+    yield from found.findings
+    yield from conclusion(found)
+
+
+def conclusion(found: Comparison) -> Iterator[str]:
+    """The last line, where the rest says nothing."""
+    ran = [way.name for way in found.ways if way.error is None]
+    if any(gap.matters for _, row in found.rows for gap in row.values()) or found.findings:
+        return
+    if len(ran) == len(found.ways):
+        yield "no difference beyond rounding"
+    elif ran:
+        yield f"only {ran[0]} runs through" if len(ran) == 1 else f"{' and '.join(ran)} agree"
+
+
+def table(found: Comparison) -> Iterator[str]:
+    """A line for each result, a column for each way but the first."""
+    columns = [way.name for way in found.ways if way.error is None and way.name != found.base]
+    if not columns:
+        return
+    cells = [(name, [difference_text(row[column]) for column in columns]) for name, row in found.rows]
+    wide = max(len(name) for name in [f"against {found.base}", *(name for name, _ in cells)])
+    widths = [max(len(texts[i]) for texts in [columns, *(texts for _, texts in cells)]) for i in range(len(columns))]
+    for name, texts in [(f"against {found.base}", columns), *cells]:
+        yield "  " + "  ".join([name.ljust(wide), *(t.ljust(w) for t, w in zip(texts, widths, strict=True))]).rstrip()
+
+
+def difference_text(gap: Difference) -> str:
+    """A difference in a few words."""
+    if gap.kind == "same":
+        return "same"
+    if gap.kind == "rounding":
+        return f"same up to {render.number(gap.largest)}"
+    if gap.kind == "missing":
+        return "none"
+    if gap.kind == "unlike":
+        return f"{gap.first} became {gap.second}"
+    place = f" at {list(gap.index)}" if gap.index else ""
+    first, second = told(gap.first), told(gap.second)
+    if first == second and isinstance(gap.first, float):
+        first, second = f"{gap.first:.7g}", f"{gap.second:.7g}"
+    return f"{gap.count} differ: {first} became {second}{place}"
+
+
+def told(value: object) -> str:
+    """A scalar in few characters."""
+    return render.number(value) if isinstance(value, bool | int | float | complex) else repr(value)
+
+
+def error_line(name: str, error: Exception) -> str:
+    """How a way failed: the error's type and the line of its text that says most."""
+    parts = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in parts if not line.startswith(USELESS)), parts[0] if parts else "")
+    if "{{function_node" in text or (parts and parts[0].startswith("{{function_node")):
+        text = parts[0].partition("}}")[2].strip() or text
+    unable = "XLA cannot compile it: " if name == "XLA" and "compil" in str(error) else ""
+    return f"{unable}{type(error).__name__}: {rerun.shortened(text)}"
+
+
+def parting_lines(parting: Parting) -> Iterator[str]:
+    """Where two ways part."""
+    first, second = parting.ways
+    op = f"{parting.op}, the gradient of {parting.forward}" if parting.forward else parting.op
+    file, line, function = parting.line or ("", 0, "")
+    where = f"{os.path.basename(file)}:{line} {function}()" if file else "no line of yours"
+    yield f"{first} and {second} part at {op} · {where}"
+    gap = parting.difference
+    change = "" if gap.kind == "unlike" else f"{difference_text(gap)}, "
+    yield f"  {change}{parting.cause}"
