@@ -64,7 +64,7 @@ def compact(text: str) -> str:
     place = ""
     for line in text.splitlines()[1:]:
         found = STOP.fullmatch(line)
-        if line.startswith("graph stop") or not line.strip():
+        if line.startswith("graph stop") or " is traced again for breakpoints" in line or not line.strip():
             continue
         if found:
             place = found[3]

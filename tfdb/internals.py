@@ -5,9 +5,10 @@ may be called only then.  A name that a release has moved raises `errors.Incompa
 """
 
 import functools
+import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -57,6 +58,48 @@ def atomic_function() -> type:
 def structured_function() -> type:
     """tf.data's wrapper of a user function (`map`, `filter`, ...); it traces in `__init__`."""
     return private("data.ops.structured_function", "StructuredFunctionWrapper")
+
+
+def trace_count(function: Any) -> int:
+    """How often a `tf.function` object was traced."""
+    return len(function._function_cache)
+
+
+def traced_graphs(function: Any) -> list[Any]:
+    """The graphs of a `tf.function` object's traces."""
+    return [concrete.graph for concrete in function._function_cache.values()]
+
+
+def dataset_graphs() -> list[Any]:
+    """The graphs of all tf.data functions that are alive and hold no hooks."""
+    kind = structured_function()
+    wrappers = [each for each in gc.get_objects() if type(each) is kind]
+    graphs = [getattr(getattr(each, "_function", None), "graph", None) for each in wrappers]
+    return [graph for graph in graphs if graph is not None and not holds_hooks(graph)]
+
+
+def holds_hooks(graph: Any) -> bool:
+    """Whether one of tfdb's ops is in the graph or in one that it calls."""
+    operations = (op for each in with_called_graphs([graph]) for op in each.get_operations())
+    return any(op.type == "EagerPyFunc" and "tfdb" in op.name for op in operations)
+
+
+def with_called_graphs(graphs: Iterable[Any]) -> Iterator[Any]:
+    """The graphs, and those of the branches, loops and functions that they call, each once."""
+    waiting, seen = list(graphs), set()
+    while waiting:
+        graph = waiting.pop()
+        if graph is not None and id(graph) not in seen:
+            seen.add(id(graph))
+            yield graph
+            waiting += [getattr(function, "graph", None) for function in getattr(graph, "_functions", {}).values()]
+
+
+def op_places(graph: Any) -> Iterator[tuple[str, int]]:
+    """The files and lines at which the graph's ops were made, callers included, in the user's own lines."""
+    for op in graph.get_operations():
+        for frame in op.traceback or ():
+            yield frame.filename, frame.lineno
 
 
 def func_graph_class() -> type:

@@ -9,6 +9,7 @@ import io
 import linecache
 import pdb
 import sys
+import threading
 import traceback
 from contextlib import ContextDecorator
 from types import FrameType, SimpleNamespace, TracebackType
@@ -38,6 +39,7 @@ class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, Rerun
     start_at_once: bool = False  # with watches: no stop at the first line
     at_start: bool = False  # before the program's first line
     has_input: bool = True
+    stepping_thread: int = 0
 
     def start_running(self) -> None:
         """Begin in the state after `c`: nothing but a breakpoint or a set_trace() stops."""
@@ -168,6 +170,7 @@ class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, Rerun
 
     def step_in_eager(self, frame: FrameType | None) -> None:
         """A graph call is over while stepping: stop at the next line of the eager code that made it."""
+        self.stepping_thread = threading.get_ident()
         if self.session.stepping is None or self.session.stepping.kind != "eager":
             super().set_step()  # type: ignore[misc]
         while frame is not None:
@@ -197,6 +200,8 @@ class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, Rerun
 
     def stop_here(self, frame: FrameType) -> bool:
         """bdb's question: does a step end in this eager frame?  Not in a library that calls the user's code back."""
+        if self.stepping_thread != threading.get_ident():
+            return False
         if frame is not self.stopframe and self.is_out_of_sight(frame.f_code.co_filename):  # type: ignore[attr-defined]
             return False
         return bool(super().stop_here(frame))  # type: ignore[misc]
@@ -228,7 +233,28 @@ class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, Rerun
         error: str | None = super().set_break(*args, **kwargs)  # type: ignore[misc]
         if error is None:
             self.session.arm()
+            self.trace_threads()
         return error
+
+    def _prune_breaks(self, filename: str, lineno: int) -> None:
+        super()._prune_breaks(filename, lineno)  # type: ignore[misc]
+        self.trace_threads()
+
+    def trace_threads(self) -> None:
+        """While there are breakpoints, threads that the program starts are traced as its main thread is."""
+        if self.breaks and threading.gettrace() is None:  # type: ignore[attr-defined]
+            threading.settrace(self.trace_dispatch)
+        elif not self.breaks:  # type: ignore[attr-defined]
+            self.leave_threads()
+
+    def leave_threads(self) -> None:
+        """Trace no thread that starts from now on."""
+        if threading.gettrace() == self.trace_dispatch:
+            threading.settrace(None)  # type: ignore[arg-type]
+
+    def _set_stopinfo(self, *arguments: Any) -> None:
+        self.stepping_thread = threading.get_ident()
+        super()._set_stopinfo(*arguments)  # type: ignore[misc]
 
     def breakpoints(self) -> frozenset[tuple[str, int]]:
         """The places of all breakpoints, enabled or not."""

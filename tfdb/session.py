@@ -103,6 +103,7 @@ class Session:
                 self.tracer,
                 self.step_into,
                 self.ring.called,
+                self.say_retraced,
                 lambda: self.debugger.trace_function(),
             )
         )
@@ -185,6 +186,15 @@ class Session:
                 self.stop(hit, "breakpoint", [(each.base, each.lineno) for each in reversed(stack[1:])])
         if self.quitting is not None:
             raise self.quitting
+
+    def say_retraced(self, function: Any) -> None:
+        """A function that ran before is traced again; its Python effects show that to the user, so say it, once."""
+        name = getattr(function.python_function, "__name__", "a function")
+        effects = "what it prints or counts in Python while tracing happens once more"
+        what = f"{name} is traced again for breakpoints: {effects}"
+        if what not in self.said:
+            self.said.add(what)
+            self.debugger.message(what)
 
     def could_not_plant(self, frame: FrameType, error: Exception) -> None:
         """A line could not get its hook: say so once for each kind of reason, and go on."""
@@ -358,6 +368,8 @@ class Session:
     def close(self) -> None:
         """Take away every hook that is not part of a user's graph."""
         self.closed = True
+        if self.own is not None:
+            self.own.leave_threads()
         for part in self.parts():
             part.remove()
 
@@ -414,6 +426,7 @@ def using(debugger: Any) -> Iterator[Session]:
         sys.settrace(before)
         _current.remove(session)
         session.close()
+        debugger.leave_threads()
 
 
 def leftovers() -> list[str]:

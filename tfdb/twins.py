@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, tracedlines
 from tfdb.linehooks import LineTracer, is_exporting
 
 Place = tuple[str, int]
@@ -34,10 +34,11 @@ class Twin:
             return True
         if any(filename.startswith(("<op:", "<layer:")) for filename, _ in places - self.places):
             return False
-        return all(
-            place in self.planted or not any(file == place[0] and low <= place[1] <= high for file, low, high in self.seen)
-            for place in places
-        )
+        return all(place in self.planted or not self.has_seen(place) for place in places)
+
+    def has_seen(self, place: Place) -> bool:
+        """Whether the traces went through the function around a place."""
+        return any(filename == place[0] and low <= place[1] <= high for filename, low, high in self.seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Needs:
     tracer: Callable[[bool], LineTracer]
     entering: Callable[[], None]
     called: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
+    retraced: Callable[[Any], None]
     eager_trace: Callable[[], Any]
 
 
@@ -64,6 +66,7 @@ class Twins:
         self.patches = internals.Patches()
         self.twins: weakref.WeakKeyDictionary[Any, dict[bool, Twin]] = weakref.WeakKeyDictionary()
         self.clones: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.met: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[Place], bool]] = weakref.WeakKeyDictionary()
         self.local = threading.local()
 
     def install(self) -> None:
@@ -93,15 +96,15 @@ class Twins:
                 return original(function, *args, **kwargs)
             if internals.current_graph() is not None:
                 tracer = self.active_tracer()
-                if tracer is None:
+                if tracer is None or not self.is_concerned(function, tracer.armed):
                     return original(function, *args, **kwargs)
                 twin = self.twin(function, tracer.armed)
                 return original(twin.function, *args, **kwargs)
             armed = self.needs.stepping()
-            if not armed and not self.needs.breakpoints():
+            if not self.is_concerned(function, armed):
                 self.needs.called(function, args, kwargs, None)
                 return original(function, *args, **kwargs)
-            twin = self.twin(function, armed)
+            twin = self.twin(function, armed, self.needs.retraced)
             self.needs.called(function, args, kwargs, twin.function)
             with self.tracing(armed, twin):
                 return original(twin.function, *args, **kwargs)
@@ -166,13 +169,29 @@ class Twins:
 
     def active_tracer(self) -> LineTracer | None:
         """The tracer that plants lines on this thread now."""
-        return getattr(self.local, "tracer", None)
+        tracer = getattr(sys.gettrace(), "__self__", None)  # a replica's thread has it from threading.settrace only
+        return getattr(self.local, "tracer", None) or (tracer if isinstance(tracer, LineTracer) else None)
 
-    def twin(self, function: Any, armed: bool) -> Twin:
+    def is_concerned(self, function: Any, armed: bool) -> bool:
+        """Whether a call may meet a breakpoint: one that was traced tells by the lines that its ops come from."""
+        places = self.needs.breakpoints()
+        count = internals.trace_count(function)
+        if armed or not places or count == 0:
+            return armed or bool(places)
+        known = self.met.get(function)
+        if known is None or known[:2] != (count, places):
+            lines = tracedlines.user_lines(internals.traced_graphs(function))
+            known = (count, places, any(tracedlines.meets(lines, place) for place in places))
+            self.met[function] = known
+        return known[2]
+
+    def twin(self, function: Any, armed: bool, retraced: Callable[[Any], None] = lambda function: None) -> Twin:
         """The function's twin for the present breakpoints, made when there is none that serves."""
         places = self.needs.breakpoints()
         twins = self.twins.setdefault(function, {})
         if armed not in twins or not twins[armed].serves(places):
+            if internals.trace_count(function) or twins:
+                retraced(function)
             clone = function._clone(function._python_function)
             self.clones.add(clone)
             twins[armed] = Twin(clone, places)
@@ -186,9 +205,12 @@ class Twins:
         if armed:
             self.needs.entering()
         tracer.start()
+        before = threading.gettrace()
+        threading.settrace(tracer.on_call)  # a replica is traced on a thread of its own
         try:
             yield
         finally:
+            threading.settrace(before)  # type: ignore[arg-type]
             tracer.stop()
             self.local.tracer = None
             if twin is not None:

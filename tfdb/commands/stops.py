@@ -6,7 +6,9 @@ import linecache
 import re
 from typing import Any
 
-from tfdb import opbreaks, syntax
+from tfdb import internals, opbreaks, syntax, tracedlines
+
+BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
 
 
 class NamedBreakpoint(bdb.Breakpoint):
@@ -45,7 +47,11 @@ class StopCommands:
             return
         place, comma, condition = arg.partition(",")
         found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
+        before = len(bdb.Breakpoint.bpbynumber)
         super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)  # type: ignore[misc]
+        for made in bdb.Breakpoint.bpbynumber[before:]:
+            if internals.loaded() and tracedlines.is_in_built_dataset((made.file, made.line)):
+                self.message(BUILT)  # type: ignore[attr-defined]
 
     do_b = do_break
 
