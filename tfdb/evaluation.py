@@ -122,6 +122,11 @@ class Evaluation:
             return self.values[tensor.name]
         raise Unavailable(self.reasons.get(tensor.op.name, "not computed"))
 
+    def must_run(self, op: Any) -> bool:
+        """Whether an op whose outputs are known is run all the same, for its effects and what it calls."""
+        calls = op.type in CALLS or op.type in BRANCHES or op.type in LOOPS
+        return calls and op.name not in self.inner and op.name not in self.reasons
+
     def is_done(self, op: Any) -> bool:
         """Whether all that the op gives is known, or known not to be had."""
         return op.name in self.reasons or (bool(op.outputs) and all(each.name in self.values for each in op.outputs))
@@ -129,7 +134,7 @@ class Evaluation:
     def run(self, ops: Iterable[Any]) -> None:
         """Compute what these ops give."""
         for op in ops:
-            if not self.is_done(op) and not is_hook(op):
+            if (not self.is_done(op) or self.must_run(op)) and not is_hook(op):
                 try:
                     for tensor, value in zip(op.outputs, self.compute(op), strict=False):
                         self.values.setdefault(tensor.name, value)
@@ -214,7 +219,7 @@ class Evaluation:
         evaluation.run_to(len(evaluation.operations))
         for own, tensor in zip(op.outputs, evaluation.graph.outputs, strict=False):
             try:
-                self.values[own.name] = evaluation.fetch(tensor)
+                self.values.setdefault(own.name, evaluation.fetch(tensor))
             except Unavailable as reason:
                 found.append(str(reason))
         if found:

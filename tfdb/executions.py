@@ -16,7 +16,9 @@ from .calls import Given
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable
 from .graphrecords import GraphRecord, Node
+from .graphtext import unique_suffixes
 
+_suffixes: dict[int, dict[str, str]] = {}
 _records: weakref.WeakKeyDictionary[Any, tuple[int, GraphRecord]] = weakref.WeakKeyDictionary()
 
 
@@ -32,7 +34,16 @@ class Level:
     @property
     def record(self) -> GraphRecord:
         """The record of the graph."""
-        return record_of(self.evaluation.graph, self.title)
+        return record_of(self.evaluation.graph)
+
+    @property
+    def suffixes(self) -> dict[str, str]:
+        """For each node the shortest end of its name that no other has."""
+        key = id(self.record)
+        if key not in _suffixes:
+            _suffixes.clear()
+            _suffixes[key] = unique_suffixes([node.name for node in self.record.nodes])
+        return _suffixes[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +69,11 @@ class Found:
         return self.level.evaluation.fetch(self.tensor(index))
 
 
-def record_of(graph: Any, title: str = "") -> GraphRecord:
+def record_of(graph: Any) -> GraphRecord:
     """The record of a graph, kept as long as the graph lives and has no more ops."""
     size, made = _records.get(graph, (0, None))
     if made is None or size != len(graph.get_operations()):
-        made = graphs.graph_record(graph, title or graphs.clean_name(graph.name))
+        made = graphs.graph_record(graph, graphs.clean_name(graph.name))
         _records[graph] = (len(graph.get_operations()), made)
     return made
 

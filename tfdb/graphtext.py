@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -16,6 +17,8 @@ from .report import UserLine
 
 FOLD = 10  # ops of one line above which they are shown by scope
 MOST_NAME = 34  # columns of a node's name
+MOST_OF_LINE = 12  # ops shown of one line among others
+MOST_VARIABLES = 8  # in the head; a model and its optimizer may have hundreds
 MOST_TYPE = 24  # columns of its outputs' types
 PLUMBING = frozenset(("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "StopGradient", "PreventGradient"))
 ROLES = {"If": ("then", "else"), "StatelessIf": ("then", "else"), "While": ("body", "while"), "StatelessWhile": ("body", "while")}
@@ -24,11 +27,19 @@ NO_LINE = "no user line"
 
 def graph_text(record: GraphRecord, width: int, everything: bool = False, current: UserLine | None = None) -> str:
     """A function: its head, then its ops by phase and user line; `everything` unfolds scopes and nested functions."""
-    lines = [*head(record, width), *body(record, width, everything, current)]
+    lines = [*head(record, width, everything), *body(record, width, everything, current)]
     return "\n".join(shorten(line, width) for line in lines)
 
 
-def head(record: GraphRecord, width: int) -> Iterator[str]:
+def few(variables: Sequence[Named], everything: bool) -> list[Named]:
+    """The variables, those beyond the first ones counted only."""
+    if everything or len(variables) <= MOST_VARIABLES:
+        return list(variables)
+    rest = len(variables) - MOST_VARIABLES
+    return [*variables[:MOST_VARIABLES], Named(f"… {rest} more (-a shows them)", "")]
+
+
+def head(record: GraphRecord, width: int, everything: bool = False) -> Iterator[str]:
     """What a function takes, gives and holds."""
     yield f"{record.title or record.name}{signature_text(record)}"
     counts = Counter(node.phase for node in record.nodes if node.op not in PLUMBING)
@@ -40,7 +51,7 @@ def head(record: GraphRecord, width: int) -> Iterator[str]:
     for note in record.notes:
         yield f"  {note}"
     held = {each.name for each in record.variables}
-    yield from named_lines("variables", record.variables, width)
+    yield from named_lines("variables", few(record.variables, everything), width)
     yield from named_lines("captures", [each for each in record.captures if each.name not in held], width)
 
 
@@ -112,35 +123,58 @@ def source_of(line: UserLine) -> str:
 
 def short_names(nodes: Iterable[Node]) -> dict[str, str]:
     """What to call each tensor: an argument, a constant or a variable by its own name, through ops that only pass on."""
+    nodes = list(nodes)
+    suffixes = unique_suffixes([node.name for node in nodes])
     names: dict[str, str] = {}
     for node in nodes:
         passes_on = node.op in ("Identity", "StopGradient") and node.inputs
         for index in range(max(len(node.outputs), 1)):
-            own = node.name + (f":{index}" if index else "")
+            own = suffixes[node.name] + (f":{index}" if index else "")
             given = names.get(node.inputs[0], own) if passes_on else own
             names[f"{node.name}:{index}"] = node.literal or given
     return names
+
+
+def unique_suffixes(names: Sequence[str], least: int = 2) -> dict[str, str]:
+    """For each name the shortest end of it, of `least` scopes or more, that no other name ends with."""
+    ends: Counter[str] = Counter()
+    for name in names:
+        parts = name.split("/")
+        ends.update("/".join(parts[n:]) for n in range(len(parts)))
+    found = {}
+    for name in names:
+        parts = name.split("/")
+        tails = ("/".join(parts[n:]) for n in range(max(len(parts) - least, 0), -1, -1))
+        found[name] = next((tail for tail in tails if ends[tail] == 1), name)
+    return found
 
 
 def unfolded(
     nodes: Sequence[Node], record: GraphRecord, names: Mapping[str, str], width: int, everything: bool, indent: str
 ) -> Iterator[str]:
     """One line an op: its name, what comes out, what it computes of what."""
-    wide = min(max((visible_width(node.name) for node in nodes), default=0), MOST_NAME, max(width // 3, 12))
+    shown = {node.name: names.get(f"{node.name}:0", node.name) if not is_plumbing(node) else node.name for node in nodes}
+    wide = min(max(map(visible_width, shown.values()), default=0), MOST_NAME, max(width // 3, 12))
     types = {node.name: types_text(node) for node in nodes}
     type_wide = min(max((visible_width(text) for text in types.values()), default=0), MOST_TYPE)
     for node in nodes:
-        name = pad(shorten(node.name, wide, tail=True), wide)
-        inputs = ", ".join(names.get(each, each) for each in node.inputs)
+        name = pad(shorten(shown[node.name], wide, tail=True), wide)
         kind = pad(shorten(types[node.name], type_wide), type_wide)
         folded_calls = calls_text(node, record)
         room = max(width - len(indent) - 10 - wide - type_wide - visible_width(folded_calls), 16)
-        yield f"{indent}      {name}  {kind}  {shorten(f'{node.op}({inputs})', room)}{folded_calls}"
+        yield f"{indent}      {name}  {kind}  {shorten(expression(node, record, names), room)}{folded_calls}"
         for called in node.calls if everything or is_wrapper(record, node) else ():
             inner = record.functions.get(called)
             if inner is not None:
                 yield f"{indent}        {inner.title}{signature_text(inner)}"
                 yield from body(inner, width, everything, None, indent + "        ")
+
+
+def expression(node: Node, record: GraphRecord, names: Mapping[str, str]) -> str:
+    """What an op computes of what; a call by the function's name."""
+    inner = record.functions.get(node.calls[0]) if node.calls and node.op.endswith("PartitionedCall") else None
+    taken = node.inputs if inner is None else node.inputs[: len(inner.arguments)]
+    return f"{inner.title if inner else node.op}({', '.join(names.get(each, each) for each in taken)})"
 
 
 def types_text(node: Node) -> str:
@@ -161,7 +195,9 @@ def calls_text(node: Node, record: GraphRecord) -> str:
     parts = []
     for n, name in enumerate(node.calls):
         inner = record.functions.get(name)
-        size = f" {count_all(inner)} ops" if inner is not None else ""
+        size = f" {count_all(inner)} op{'s' if count_all(inner) != 1 else ''}" if inner is not None else ""
+        if node.op.endswith("PartitionedCall") and inner is not None:
+            return f"  ▸{size}"
         parts.append(f"{roles[n] + ' ' if n < len(roles) else ''}{inner.title if inner else name}{size}")
     return f"  ▸ {', '.join(parts)}"
 
@@ -230,10 +266,13 @@ def annotated(
         mark = "->" if number == current else "  "
         out.append(f"{mark} {number:>{digits}}  {linecache.getline(file, number).rstrip()}")
         margin = " " * (digits + 5)
-        for node in nodes.get(number, ()):
+        made = list(nodes.get(number, ()))
+        for node in made[: MOST_OF_LINE if len(lines) > 1 else None]:
             types = ", ".join(map(str, node.outputs))
             inner = "" if node.phase == FORWARD else f"  {node.phase}"
             out.append(f"{margin}· {node.name}  {node.op}  {types}{inner}")
+        if len(lines) > 1 and len(made) > MOST_OF_LINE:
+            out.append(f"{margin}… {len(made) - MOST_OF_LINE} more ops (ps {number} shows all)")
     return "\n".join(shorten(line, width) for line in out)
 
 
@@ -259,6 +298,11 @@ def node_text(
     for n, (name, value) in enumerate(attributes):
         lines.append(f"  {'attributes' if n == 0 else '':<10}  {name} = {value}")
     return "\n".join(shorten(line, width) for line in lines)
+
+
+def wrapped(text: str, width: int, indent: int) -> str:
+    """A line broken at spaces, its further lines indented."""
+    return textwrap.fill(text, max(width, indent + 20), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def stack_text(node: Node, width: int) -> str:

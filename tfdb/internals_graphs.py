@@ -3,6 +3,7 @@
 Kept apart from `internals` by size alone; the same rule holds: a new release is mended in such modules only.
 """
 
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tfdb import internals
+from tfdb.errors import TfdbError
 from tfdb.internals import private
 
 CALL_ATTRIBUTES = internals.FUNCTION_ATTRIBUTES
@@ -196,7 +198,7 @@ def copy_of(value: Any) -> Any:
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Within the block, ops run at once on this thread and no open gradient tape sees them."""
-    with private("eager.context", "eager_mode")(), private("eager.tape", "stop_recording")():
+    with private("eager.context", "eager_mode")(), private("eager.record", "stop_recording")():
         yield
 
 
@@ -340,3 +342,27 @@ def write_summary(folder: str, graph: Any) -> None:
 
     with unrecorded(), tf.summary.create_file_writer(folder).as_default():
         tf.summary.graph(graph.as_graph_def(add_shapes=True))
+
+
+def write_tensor(folder: str, name: str, array: Any, histogram: bool) -> None:
+    """Write an array to an event file: a histogram, scalars over steps, or images, by its shape.
+
+    Raises:
+        TfdbError: TensorBoard is not installed.
+    """
+    import tensorflow as tf
+
+    if importlib.util.find_spec("tensorboard") is None:
+        raise TfdbError("--tb needs TensorBoard, which is not installed: pip install tensorboard")
+
+    with unrecorded(), tf.summary.create_file_writer(folder).as_default():
+        if histogram:
+            tf.summary.histogram(name, array, step=0)
+        elif array.ndim == 1:
+            for step, value in enumerate(array):
+                tf.summary.scalar(name, value, step=step)
+        else:
+            images = array[None, ..., None] if array.ndim == 2 else array[None] if array.ndim == 3 else array
+            low, high = float(array.min()), float(array.max())
+            scaled = images if array.dtype.kind == "u" else (images - low) / ((high - low) or 1.0)
+            tf.summary.image(name, scaled, step=0)

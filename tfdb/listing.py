@@ -144,16 +144,17 @@ def rows(execution: Execution, wish: Wanted, names: Mapping[str, Any]) -> list[t
 def table(found: Sequence[tuple[Level, Fetched, Any]], wish: Wanted, width: int, color: bool) -> str:
     """The rows as text: name, op type, user line, summary; then why values are missing."""
     shown = found if wish.everything else found[:MOST_ROWS]
-    named = [(row, f"{os.path.basename(line.file)}:{line.line}" if (line := row[1].node.line) else "") for row in shown]
-    wide = min(max((render.visible_width(row[1].name) for row, _ in named), default=0), max(width // 3, 16))
-    op_wide = min(max((len(row[1].node.op) for row, _ in named), default=0), 18)
-    line_wide = min(max((len(line) for _, line in named), default=0), 20)
+    files = {row[1].node.line.file for row in shown if row[1].node.line is not None}
+    named = [(row, place_text(row[1].node, len(files) > 1), name_text(row)) for row in shown]
+    wide = min(max((render.visible_width(name) for *_, name in named), default=0), max(width // 3, 16))
+    op_wide = min(max((len(row[1].node.op) for row, *_ in named), default=0), max(width // 8, 8))
+    line_wide = min(max((len(line) for _, line, _ in named), default=0), 20)
     lines, last = [], None
-    for (level, each, value), line in named:
+    for (level, each, value), line, name in named:
         if level.title != last:
-            lines.append(f"{level.title}")
+            lines.append(level.title + (f"  ({os.path.basename(next(iter(files)))})" if len(files) == 1 else ""))
             last = level.title
-        parts = (render.pad(render.shorten(each.name, wide, tail=True), wide), render.pad(render.shorten(each.node.op, op_wide), op_wide),
+        parts = (render.pad(render.shorten(name, wide, tail=True), wide), render.pad(render.shorten(each.node.op, op_wide), op_wide),
                  render.pad(render.shorten(line, line_wide, tail=True), line_wide))  # fmt: skip
         start = "  " + " ".join(parts) + " "
         if value is None:
@@ -164,6 +165,19 @@ def table(found: Sequence[tuple[Level, Fetched, Any]], wish: Wanted, width: int,
     if len(found) > len(shown):
         lines.append(f"… {len(found) - len(shown)} more: -n REGEX, -t OPTYPE, -f nan|inf|EXPR choose, -a shows all")
     return "\n".join(lines) if lines else "no tensor matches"
+
+
+def place_text(node: Node, with_file: bool) -> str:
+    """The user's line of a node, its file only where there are several."""
+    if node.line is None:
+        return ""
+    return f"{os.path.basename(node.line.file)}:{node.line.line}" if with_file else f":{node.line.line}"
+
+
+def name_text(row: tuple[Level, Fetched, Any]) -> str:
+    """A tensor's name by the shortest end of it that `ni` takes."""
+    level, each, _ = row
+    return level.suffixes[each.node.name] + each.name.removeprefix(each.node.name)
 
 
 def totals(execution: Execution, found: Sequence[tuple[Level, Fetched, Any]], xla: bool) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from .graphrecords import Change, Trace, TracingOnly
+from .graphtext import wrapped
 from .render import shorten
 from .report import UserLine
 
@@ -17,10 +18,10 @@ def retraces_text(
     tracing_only: Sequence[TracingOnly], file: str, width: int,
 ) -> str:  # fmt: skip
     """All about the traces of one function."""
-    lines = [heading(name, traces), *rows(traces, explained)]
-    lines += [f"  {'what to do' if n == 0 else '':<11}{text}" for n, text in enumerate(advice)]
-    lines += tracing_lines(tracing_only, file)
-    return "\n".join(shorten(line, width) for line in lines)
+    lines = [heading(name, traces), *(wrapped(row, width, 7) for row in rows(traces, explained))]
+    lines += [wrapped(f"  {'what to do' if n == 0 else '':<12}{text}", width, 14) for n, text in enumerate(advice)]
+    lines += [wrapped(line, width, 8) for line in tracing_lines(tracing_only, file)]
+    return "\n".join(lines)
 
 
 def heading(name: str, traces: Sequence[Trace]) -> str:

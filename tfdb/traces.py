@@ -18,9 +18,10 @@ from typing import Any
 from . import internals, internals_graphs
 from .graphrecords import Change, Leaf, Trace
 from .report import UserLine
-from .sourcemap import activations
+from .sourcemap import activations, is_hidden
 
 MOST_EVENTS = 2000  # of one process; a program that traces more has shown its pattern
+KERAS_STEPS = ("one_step_on_", "multi_step_on_")
 LONG_VALUE = 60  # characters of a Python value
 
 
@@ -78,9 +79,11 @@ class Recorder:
         return [event for event in self.events if event.name == name]
 
     def groups(self) -> list[tuple[str, CodeType | None, list[Event]]]:
-        """All traces by function, those of the user's files first in the order of their first trace."""
+        """All traces by function, in the order of their first; of libraries' functions only Keras' own steps."""
         found: dict[Any, tuple[str, CodeType | None, list[Event]]] = {}
         for event in self.events:
+            if event.code is not None and is_hidden(event.code.co_filename) and not event.name.startswith(KERAS_STEPS):
+                continue
             found.setdefault(event.code or event.name, (event.name, event.code, []))[2].append(event)
         return list(found.values())
 

@@ -2,11 +2,10 @@
 
 import os
 import re
-import sys
 from collections import defaultdict
 from typing import Any
 
-from tfdb import executions, graphtext, internals_graphs, listing, render, sourcemap, tensors
+from tfdb import executions, graphtext, internals_graphs, listing, render, tensors
 from tfdb.commands import options
 from tfdb.errors import TfdbError
 from tfdb.evaluation import Unavailable
@@ -155,7 +154,7 @@ class NodeCommands:
         """ps [FILE[:LINE] | LINE]
 
         Print source: your lines of this graph, each followed by the ops that it made and the types and shapes of their
-        outputs. Without an argument the current function; LINE shows the lines around it; FILE, all its lines that made ops.
+        outputs. Without an argument the current function; LINE shows all that this line made; FILE, all its lines that made ops.
 
         Example:
             (tfdb) ps
@@ -182,10 +181,6 @@ class NodeCommands:
         """Whether this stop is in a function that XLA would compile without the debugger."""
         stop = self.graph_stop  # type: ignore[attr-defined]
         return stop is not None and stop.hit.point.xla
-
-    def in_colour(self) -> bool:
-        """Whether the terminal shows colours."""
-        return hasattr(self, "shell") and sys.stdout.isatty()
 
 
 def recipients(found: Found) -> list[Node]:
@@ -260,7 +255,7 @@ def place(text: str, file: str) -> tuple[str, int | None]:
 def wanted_lines(file: str, line: int | None, made: dict[int, list[Node]], code: Any) -> list[int]:
     """The lines to print: around one, of the current function, or all from the first that made ops to the last."""
     if line is not None:
-        return list(range(max(line - 5, 1), line + 6))
+        return [line]
     if code is not None:
         own = [each for each in made if made[each][0].line is not None and made[each][0].line.function == code.co_name]  # type: ignore[union-attr]
         if own:

@@ -1,0 +1,261 @@
+"""An array -> a picture of it: text for the terminal (plotext), a PNG file (matplotlib), or a TensorBoard event file.
+
+Both libraries are the extra `plot`; without them a TfdbError says so in one line. What is drawn of a large array is
+reduced first, so that its size does not matter: blocks of a matrix by their means, a line by its lowest and highest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import render
+from .errors import TfdbError
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+BINS = 40
+SAMPLE = 1 << 20  # elements of a histogram; more are sampled, the same ones each time
+SHADES = " ░▒▓█"
+LINE, MAP, PICTURE, BARS = "line", "map", "picture", "bars"
+MOST_CHANNELS = 4  # of a last axis that is colour
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What to draw: its kind, the values (for bars the counts, and `edges` of the bins), a title, and notes."""
+
+    kind: str
+    values: np.ndarray
+    title: str
+    edges: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+def plain(text: str) -> str:
+    """The text without colours."""
+    return ANSI.sub("", text)
+
+
+def library(name: str) -> Any:
+    """A plotting library.
+
+    Raises:
+        TfdbError: it is not installed, or too old.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise TfdbError(f"plots need {package}, which is not installed: pip install 'tfdb[plot]'") from error
+
+
+def histogram(array: np.ndarray, title: str) -> Drawing:
+    """How often the finite values of an array occur, in `BINS` equal bins.
+
+    Raises:
+        TfdbError: there is no finite number in it.
+    """
+    flat = numbers(array).reshape(-1)
+    notes = []
+    if flat.size > SAMPLE:
+        flat = flat[np.random.default_rng(0).integers(0, flat.size, SAMPLE)]
+        notes.append(f"of {SAMPLE} sampled elements")
+    finite = flat[np.isfinite(flat)]
+    if finite.size < flat.size:
+        notes.append(f"{flat.size - finite.size} not finite, left out")
+    if not finite.size:
+        raise TfdbError("no finite number to count")
+    counts, edges = np.histogram(finite.astype(np.float64), BINS)
+    return Drawing(BARS, counts, title, edges, tuple(notes))
+
+
+def drawing(array: np.ndarray, title: str) -> Drawing:
+    """The drawing that suits an array: a line for one axis, a picture for image shapes, a heat map for two axes.
+
+    A batch shows its first element.
+
+    Raises:
+        TfdbError: a scalar, or more axes than a batch of images has.
+    """
+    array = numbers(array)
+    notes = []
+    while array.ndim > 3 or (array.ndim == 3 and not is_picture(array)):
+        notes.append(f"element 0 of {array.shape[0]}")
+        if not array.shape[0]:
+            raise TfdbError("it is empty")
+        array = array[0]
+    if array.ndim == 3:
+        array, notes = (array[..., 0], notes) if array.shape[-1] in (1, 2) else (array[..., :3], notes)
+        return Drawing(PICTURE, array, title, notes=tuple(notes))
+    if array.ndim == 0 or not array.size:
+        raise TfdbError("plot takes an array of one axis or more, with elements in it: pt shows this one")
+    return Drawing(LINE if array.ndim == 1 else MAP, array, title, notes=tuple(notes))
+
+
+def is_picture(array: np.ndarray) -> bool:
+    """Whether three axes look like height, width, channels."""
+    return array.shape[-1] <= MOST_CHANNELS and min(array.shape[:2]) > MOST_CHANNELS
+
+
+def numbers(array: np.ndarray) -> np.ndarray:
+    """The array as real numbers.
+
+    Raises:
+        TfdbError: it holds text or objects.
+    """
+    if array.dtype.kind == "c":
+        return np.abs(array)
+    if array.dtype.kind in "biuf":
+        return array
+    if array.dtype.kind in "SUTO":
+        raise TfdbError("text cannot be drawn: numbers can")
+    try:
+        return array.astype(np.float32)  # bfloat16, float8
+    except (TypeError, ValueError) as error:
+        raise TfdbError(f"{array.dtype} cannot be drawn: numbers can") from error
+
+
+def text(made: Drawing, width: int, height: int, color: bool) -> str:
+    """The drawing as lines of text at most `width` columns wide.
+
+    Raises:
+        TfdbError: plotext is not installed.
+    """
+    head = " · ".join([made.title, *made.notes])
+    if made.kind in (MAP, PICTURE):
+        values = gray(made.values)
+        small = blocks(values, max(height - 3, 4), max(width - 2, 8), made.kind)
+        body = shaded(small) if not color else coloured(small, width)
+        low, high = finite_range(values)
+        lines = [head, *body, f"{render.number(low)} {SHADES.strip() if not color else ''} {render.number(high)}   {values.shape[0]} rows down, {values.shape[1]} columns across"]
+    else:
+        lines = [head, *curve(made, width, height, color)]
+    return "\n".join(render.shorten(line, width) if not color else line for line in lines)
+
+
+def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
+    """A line or bars, by plotext."""
+    plotext = library("plotext")
+    figure = plotext.figure
+    if not hasattr(figure, "draw"):
+        raise TfdbError("plots need plotext 6 or later: pip install -U 'tfdb[plot]'")
+    figure.clear()
+    figure.theme("simple" if color else "colorless")
+    figure.plot_size(width, height)
+    if made.edges is not None:
+        centres = (made.edges[:-1] + made.edges[1:]) / 2
+        figure.draw(figure.bar(centres.tolist(), made.values.tolist(), width=1))
+    else:
+        for places, values in segments(made.values, 2 * width):
+            figure.draw(figure.signal(places.tolist(), values.tolist()).lines())
+    built = str(figure.build())
+    figure.clear()
+    return [(line if color else plain(line)).rstrip() for line in built.rstrip("\n").split("\n")]
+
+
+def segments(values: np.ndarray, most: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The finite stretches of a line as places and values, a long line by the lowest and highest of each piece."""
+    places = np.arange(values.size)
+    values = values.astype(np.float64)
+    if values.size > 2 * most:
+        pieces = np.array_split(places, most)
+        kept = [piece[[function(np.where(np.isfinite(values[piece]), values[piece], fill))]]
+                for piece in pieces for function, fill in ((np.argmin, np.inf), (np.argmax, -np.inf))]  # fmt: skip
+        places = np.unique(np.concatenate(kept))
+    good = np.isfinite(values[places])
+    runs = np.split(places, np.flatnonzero(np.diff(good.astype(int))) + 1)
+    return [(run, values[run]) for run in runs if run.size and np.isfinite(values[run[0]])]
+
+
+def gray(values: np.ndarray) -> np.ndarray:
+    """A picture's brightness; a map as it is."""
+    return values.astype(np.float64) if values.ndim == 2 else values.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
+
+
+def blocks(values: np.ndarray, height: int, width: int, kind: str) -> np.ndarray:
+    """The matrix reduced to at most `height` rows and `width` columns by means; NaN where any of a block is not finite.
+
+    A picture keeps its proportions: a character is twice as high as wide.
+    """
+    rows, columns = values.shape
+    if kind == PICTURE:
+        scale = min(height / rows, width / 2 / columns, 1.0)
+        height, width = max(int(rows * scale), 1), max(int(columns * scale * 2), 1)
+        values = np.repeat(values, 2, axis=1) if 2 * columns <= width else values
+    reduced = values
+    for axis, most in ((0, height), (1, width)):
+        size = reduced.shape[axis]
+        if size > most:
+            parts = np.array_split(np.arange(size), most)
+            with np.errstate(all="ignore"):
+                reduced = np.stack([np.take(reduced, part, axis).mean(axis) for part in parts], axis)
+    return reduced
+
+
+def finite_range(values: np.ndarray) -> tuple[float, float]:
+    """The lowest and highest finite value, 0 where there is none."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+
+
+def shaded(values: np.ndarray) -> list[str]:
+    """A matrix in five densities; × for what is not finite."""
+    low, high = finite_range(values)
+    with np.errstate(all="ignore"):
+        places = np.nan_to_num((values - low) / (high - low) if high > low else np.zeros_like(values))
+    steps = np.clip((places * len(SHADES)).astype(int), 0, len(SHADES) - 1)
+    good = np.isfinite(values)
+    return ["".join(SHADES[step] if fine else "×" for step, fine in zip(*row, strict=True)) for row in zip(steps, good, strict=True)]
+
+
+def coloured(values: np.ndarray, width: int) -> list[str]:
+    """A matrix as a heat map, by plotext; without its axes, which count cells and not elements."""
+    plotext = library("plotext")
+    low, high = finite_range(values)
+    figure = plotext.figure.clear()
+    figure.theme("simple")
+    figure.plot_size(values.shape[1] + 2, values.shape[0] + 2)
+    cells = np.where(np.isfinite(values), values, low if high > low else 0.0)
+    figure.draw(figure.heatmap(cells[::-1].tolist(), map="viridis", fill=True))
+    figure.axes(False)
+    built = str(figure.build())
+    figure.clear()
+    return [line for line in built.split("\n") if plain(line).strip()]
+
+
+def png(made: Drawing, path: str) -> None:
+    """Write the drawing to a PNG file.
+
+    Raises:
+        TfdbError: matplotlib is not installed, or the file cannot be written.
+    """
+    figures = library("matplotlib.figure")
+    figure = figures.Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(" · ".join([made.title, *made.notes]))
+    if made.edges is not None:
+        axes.stairs(made.values, made.edges, fill=True)
+    elif made.kind == LINE:
+        axes.plot(made.values)
+    elif made.kind == MAP:
+        figure.colorbar(axes.imshow(made.values, aspect="auto", interpolation="nearest"), ax=axes)
+    else:
+        axes.imshow(as_picture(made.values), cmap="gray" if made.values.ndim == 2 else None)
+        axes.set_axis_off()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise TfdbError(f"cannot write {path}: {error}") from error
+
+
+def as_picture(values: np.ndarray) -> np.ndarray:
+    """A picture's values from 0 to 1: bytes by 255, others by their range unless they lie in 0 to 1."""
+    if values.dtype == np.uint8:
+        return values / 255.0
+    values = np.nan_to_num(values.astype(np.float64))
+    low, high = finite_range(values)
+    return values if low >= 0 and high <= 1 else (values - low) / ((high - low) or 1.0)
