@@ -227,7 +227,7 @@ def unrecorded(cone: Cone, node: Node, path: set[Key], sources: set[Key]) -> lis
             for key in node.inputs
             if key in path and key not in sources
             for maker in cone.made.get(key, ())
-            if not maker.recorded and any(source in path for source in maker.inputs)
+            if not maker.recorded and maker.op not in READS and any(source in path for source in maker.inputs)
         ]
         if not before:
             found.append(Cut("unrecorded", node, depth=depth_of(cone, node)))

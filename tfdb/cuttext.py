@@ -55,6 +55,8 @@ OF_KIND: dict[str, tuple[str, str]] = {
                "make it trainable, or tape.watch() it"),
     "unwatched": ("the tape does not watch {name}: it watches trainable variables, and what it is told to",
                   "call tape.watch() on it before it is used"),
+    "replaced": ("{name} is no variable any more: {op} made a plain tensor of it, which the tape does not watch",
+                 "update the variable in place: assign, assign_sub"),
     "custom": ("the custom gradient of {op} gives None here", "return a gradient for each input from it"),
     "used": ("this tape was used up by an earlier gradient", "open it with tf.GradientTape(persistent=True)"),
     "empty": ("there is no trainable variable to take a gradient for", "set trainable=True on what is to learn"),

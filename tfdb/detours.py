@@ -61,6 +61,17 @@ def names(nodes: list[ast.Call] | list[ast.expr]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)))
 
 
+def assignment(file: str, line: int, name: str) -> int | None:
+    """The last line before `line`, in the function around it, that gives the name a value."""
+    function = function_at(file, line)
+    found = [
+        node.lineno
+        for node in (ast.walk(function) if function is not None else ())
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) and node.lineno < line
+    ]
+    return max(found, default=None)
+
+
 def with_block(file: str, line: int) -> tuple[int, int] | None:
     """The first and last line of the `with` statement that starts at, or holds, a line."""
     function = function_at(file, line)

@@ -239,7 +239,8 @@ class Flow:
         site = self.site(node)
         if site is not None:
             drivers = tuple(o for o, _ in internals_gate.optimizer_classes()) + tuple(internals_gate.model_classes())
-            return blame.responsible(site, drivers)
+            if (line := blame.responsible(site, drivers)) is not None:
+                return line
         return node.place.line if isinstance(node.place, Op) else line_of_op(node.place)
 
     def site(self, node: Node) -> blame.Site | None:

@@ -158,3 +158,15 @@ def replace_freezing(make: Callable[[Any], Any]) -> ExitStack:
             owner.trainable = original.setter(make(original.fset))  # type: ignore[attr-defined]
             undo.callback(setattr, owner, "trainable", original)
     return undo
+
+
+def python_token(frame: FrameType | None) -> bytes | None:
+    """The token of the `py_function` whose own gradient is being computed on this stack, or None."""
+    for _ in range(12):
+        if frame is None:
+            return None
+        if frame.f_code.co_name == "eagerly_executed_grad":
+            token = frame.f_locals.get("token")
+            return token.encode() if isinstance(token, str) else token
+        frame = frame.f_back
+    return None

@@ -109,6 +109,8 @@ class Inquiry:
         dtype = str(getattr(getattr(source, "dtype", None), "name", ""))
         if not internals_gradients.is_trainable(source.dtype):
             return [Cut("integer", node, (dtype, ""), depth)]
+        if (made := self.replaced(source)) is not None:
+            return [Cut("replaced", made, depth=depth)]
         if is_variable(source) and not source.trainable:
             return [Cut("frozen", node, depth=depth)]
         recording, tape = self.question.recording, self.question.tape
@@ -117,6 +119,17 @@ class Inquiry:
             return [] if automatic else [Cut("unwatched", node, depth=depth)]
         known = recording is not None and key_of(source) in recording.watched
         return [] if known or recording is None else [Cut("unwatched", node, depth=depth)]
+
+    def replaced(self, source: Any) -> Node | None:
+        """The op that made a source which is no variable any more, only a tensor computed from one."""
+        if is_variable(source) or internals.is_symbolic(source):
+            return None
+        recording = self.question.recording
+        made = self.log.ops.get(key_of(source))
+        if made is None or recording is None or made.number > recording.began or recording.number in made.tapes:
+            return None
+        below = [self.log.ops[key].op for key in made.inputs if key in self.log.ops]
+        return Node(made.op, made.inputs, made.outputs, place=made) if "ReadVariableOp" in below else None
 
     def first_uses(self, key: Key) -> list[Node]:
         """The ops that take a tensor, through the names that join graphs."""
@@ -129,10 +142,18 @@ class Inquiry:
         """The user line to blame for a cut."""
         if cut.kind in ("frozen", "integer") and source is not None:
             at = tapes.frozen.get(source) if cut.kind == "frozen" else None
-            at = at or blame.built.get(source)
+            at = at or blame.built.get(source) or self.defined(source)
             if at is not None:
                 return at
         return self.flow.line(cut.node) if cut.node is not None else None
+
+    def defined(self, source: Any) -> UserLine | None:
+        """The line where the function that asks gave a tensor its name."""
+        frame = next(iter(blame.user_frames(self.question.frame)[::-1]), None)
+        here = tapes.user_line(frame)
+        name = next((n for n, v in frame.f_locals.items() if v is source), "") if frame is not None else ""
+        line = detours.assignment(here.file, here.line, name) if here is not None and name else None
+        return UserLine(here.file, line, here.function) if here is not None and line is not None else None
 
     def how(self, cut: Cut) -> str:
         """More on a cut that the tape missed."""

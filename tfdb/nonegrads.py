@@ -13,7 +13,7 @@ from typing import Any
 
 from . import blame, internals, internals_gradients, lostgrads, replaying, tapes
 from .conditions import Watch
-from .cuts import Cut
+from .cuts import Cut, Node
 from .cuttext import CutFacts, worded
 from .gate import Place, Trip, gate
 from .lostgrads import Answer, Question
@@ -22,6 +22,7 @@ from .report import Frame, Report, UserLine
 from .sourcemap import activations
 
 RAISED = object()
+DETAILS = {"used": "first used at ", "python": "inside, the value is lost at "}
 OnStop = Callable[[Trip, Origin], None]
 
 
@@ -103,7 +104,7 @@ class NoneWatch:
         recording = tapes.log.recording_of(tape)
         names = lostgrads.names_of(leaves, frame)
         question = Question(lostgrads.flat(target), leaves, names, lost, tape, recording, frame, result is RAISED)
-        answer = lostgrads.answers(question, tapes.log)
+        answer = in_python(question, frame) or lostgrads.answers(question, tapes.log)
         if answer is not None and self.is_fault(question, answer, len(lost) == len(leaves)):
             self.trip(question, answer)
 
@@ -144,6 +145,17 @@ class NoneWatch:
         return None
 
 
+def in_python(question: Question, frame: Any) -> Answer | None:
+    """Why the gradient inside of a `py_function` of a graph is lost, which TensorFlow would turn into zeros."""
+    token = internals_gradients.python_token(frame)
+    if token is None or len(question.lost) < len(question.sources):
+        return None
+    line = tapes.log.python_calls.get(token)
+    inside = lostgrads.answers(question, tapes.log)
+    node = Node("EagerPyFunc", (), ())
+    return Answer(Cut("python", node), line, tuple(question.names), detail=inside.line if inside is not None else None)
+
+
 def facts_of(question: Question, answer: Answer) -> CutFacts:
     """What the words for an answer need to know."""
     cut, opened = answer.cut, question.recording.opened if question.recording else None
@@ -160,7 +172,7 @@ def report(question: Question, answer: Answer) -> Report:
     cause, fix = worded(facts_of(question, answer))
     notes = [f"another cut: {cut.node.op} at {place(line)}" for cut, line in answer.others if cut.node is not None]
     if answer.detail is not None:
-        notes.append({"used": "first used at "}.get(answer.cut.kind, "the loss is computed at ") + place(answer.detail))
+        notes.append(DETAILS.get(answer.cut.kind, "the loss is computed at ") + place(answer.detail))
     lost = tuple(question.names[i] for i in question.lost)
     return Report(
         reason="none-grad", line=answer.line, op=answer.cut.node.op if answer.cut.node else None, phase="forward",

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import blame, internals, internals_gate, internals_gradients, replaying
+from . import blame, internals, internals_errors, internals_gate, internals_gradients, replaying
 from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
 from .report import UserLine
-from .sourcemap import activations
+from .sourcemap import Activation, activations
 
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
@@ -77,6 +77,7 @@ class TapeLog:
         self.assigns: list[Op] = []
         self.reads: list[Read] = []
         self.in_graphs: weakref.WeakKeyDictionary[Any, dict[str, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+        self.python_calls: dict[bytes, UserLine | None] = {}
         self.killers: dict[str, bool] = {}
         self.logging = False
 
@@ -171,6 +172,8 @@ class TapeLog:
             if outputs:
                 site = site_in_graph(sys._getframe(1)) if self.may_cut(op, inputs, outputs) else None
                 self.in_graphs.setdefault(graph, {})[outputs[0].op.name] = (tapes, site)
+                if op == "EagerPyFunc":
+                    self.python_calls[outputs[0].op.get_attr("token")] = user_line(sys._getframe(1))
             return
         self.keep(op, inputs, outputs, tapes, sys._getframe(1))
 
@@ -300,10 +303,15 @@ def user_line(frame: FrameType | None) -> UserLine | None:
     """The innermost user line of a stack; in code that AutoGraph made, the line it was made from."""
     if not internals.loaded() or internals.current_graph() is None:
         return blame.user_line(frame)
-    for activation in activations(frame):
+    for activation in traced(frame):
         if blame.is_user_file(activation.filename):
             return UserLine(activation.filename, activation.lineno, activation.function)
     return None
+
+
+def traced(frame: FrameType | None) -> Iterator[Activation]:
+    """The activations of a stack that traces; in a replica's thread only the frames themselves have AutoGraph's map."""
+    return activations(frame, internals.generated_lines() or internals_errors.source_map(frame))
 
 
 def site_in_graph(frame: FrameType | None) -> blame.Site:
@@ -312,7 +320,7 @@ def site_in_graph(frame: FrameType | None) -> blame.Site:
     user: list[UserLine] = []
     seen: set[int] = set()
     called = None
-    for activation in activations(frame):
+    for activation in traced(frame):
         if blame.is_user_file(activation.filename):
             user.append(UserLine(activation.filename, activation.lineno, activation.function))
         elif not user:
