@@ -170,3 +170,12 @@ def python_token(frame: FrameType | None) -> bytes | None:
             return token.encode() if isinstance(token, str) else token
         frame = frame.f_back
     return None
+
+
+def all_generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
+    """AutoGraph's maps for what any thread is tracing: a replica's thread runs code that the main one converted."""
+    found: dict[tuple[str, int], tuple[str, int, str]] = {}
+    for stack in list(private("util.tf_stack", "_source_mapper_stacks").values()):
+        for mapper in stack:
+            found.update(mapper.get_effective_source_map())
+    return found

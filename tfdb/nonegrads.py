@@ -19,7 +19,6 @@ from .gate import Place, Trip, gate
 from .lostgrads import Answer, Question
 from .replay import Origin
 from .report import Frame, Report, UserLine
-from .sourcemap import activations
 
 RAISED = object()
 DETAILS = {"used": "first used at ", "python": "inside, the value is lost at "}
@@ -188,7 +187,7 @@ def place(line: UserLine | None) -> str:
 
 def frames_of(frame: Any) -> tuple[Frame, ...]:
     """The user's frames around the call of `gradient`, outermost first; generated ones as they were written."""
-    found = [a for a in activations(frame) if blame.is_user_file(a.filename)]
+    found = [a for a in tapes.traced(frame) if blame.is_user_file(a.filename)]
     return tuple(
         Frame(UserLine(a.filename, a.lineno, a.function), a.base.f_globals, a.names()) for a in reversed(found)
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import blame, internals, internals_errors, internals_gate, internals_gradients, replaying
+from . import blame, internals, internals_gate, internals_gradients, replaying
 from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
 from .report import UserLine
 from .sourcemap import Activation, activations
@@ -310,8 +310,8 @@ def user_line(frame: FrameType | None) -> UserLine | None:
 
 
 def traced(frame: FrameType | None) -> Iterator[Activation]:
-    """The activations of a stack that traces; in a replica's thread only the frames themselves have AutoGraph's map."""
-    return activations(frame, internals.generated_lines() or internals_errors.source_map(frame))
+    """The activations of a stack that traces; a replica's thread has no map of AutoGraph's own."""
+    return activations(frame, internals.generated_lines() or internals_gradients.all_generated_lines())
 
 
 def site_in_graph(frame: FrameType | None) -> blame.Site:
