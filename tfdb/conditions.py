@@ -72,7 +72,10 @@ def badness(array: np.ndarray) -> str:
     """'nan' when an element is NaN, else 'inf' when one is infinite, else ''; '' for what is no float or complex."""
     if array.dtype.kind not in "fcV" or array.dtype.names is not None or array.size == 0:
         return ""
-    if np.isfinite(array).all():
+    try:
+        if np.isfinite(array).all():
+            return ""
+    except TypeError:  # a void dtype that is none of the small floats
         return ""
     return "nan" if np.isnan(array).any() else "inf"
 

@@ -385,8 +385,9 @@ def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> 
     names = (name_of(variable),)
     if graph is None:
         blame.assigned.record(variable, frame)
-        tensors, _ = floating([value if hasattr(value, "dtype") else tf.convert_to_tensor(value)], names)
-        kind = "update" if method != "assign" and variable.trainable else "variable"
+        known = hasattr(getattr(value, "dtype", None), "is_floating")
+        tensors, _ = floating([value if known else tf.convert_to_tensor(value, variable.dtype)], names)
+        kind = "update" if method != "assign" and variable.trainable else "variable" if by_hand(frame) else "load"
         if tensors:
             check_eager(Place(None, kind, names), tensors, frame)
         return value
@@ -404,6 +405,16 @@ def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> 
     passed = plant(Place(step, "update", names), tensors)
     with tf.control_dependencies([passed]):
         return identity(value)
+
+
+def by_hand(frame: Any) -> bool:
+    """Whether the user's own line assigns the variable, and not a library that loads or restores weights for it."""
+    for caller in blame.outward(frame):
+        if blame.is_user_file(caller.f_code.co_filename):
+            return True
+        if caller.f_code.co_name not in ("assign", "_direct_assign", "door", "error_handler", "_assign"):
+            return False
+    return False
 
 
 def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:

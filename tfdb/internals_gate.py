@@ -317,3 +317,21 @@ def raw_op(op_type: str) -> Callable[[Sequence[Any], Sequence[Any]], Any] | None
         return function(**dict(zip(names, inputs, strict=True)), **{n: v for n, v in given.items() if n in wanted})
 
     return call
+
+
+def iterated(value: Any) -> Any | None:
+    """The dataset that an iterator goes through, or the value itself when it is a dataset."""
+    if isinstance(value, dataset_class()):
+        return value
+    return getattr(value, "_dataset", None) if isinstance(value, iterator_class()) else None
+
+
+def inputs_of(dataset: Any) -> list[Any]:
+    """The datasets that a dataset reads from."""
+    return list(dataset._inputs())
+
+
+def map_function(dataset: Any) -> Callable[..., Any] | None:
+    """The user's function of a dataset that maps one, else None."""
+    wrapper = getattr(dataset, "_map_func", None)
+    return getattr(wrapper, "_func", None) if wrapper is not None else None

@@ -172,7 +172,7 @@ def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
 def run(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
     before: Sequence[tuple[Any, Any]], *, updating: bool = False, wanted: Sequence[int] = (),
-    probe: Probe | None = None, drawn: Sequence[Any] | None = None,
+    probe: Probe | None = None, drawn: Sequence[Any] | None = None, tape: bool = False,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 
@@ -182,8 +182,9 @@ def run(
 
     base = sys._getframe(0)
     recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
-    current = Pass(drawn=list(drawn or ()), updating=updating, position=lambda: len(recorder.log.events))
-    recorder.take(tf.nest.flatten(current.drawn, expand_composites=True))
+    current = Pass(drawn=list(drawn or ()), tape=tape, updating=updating, position=lambda: len(recorder.log.events))
+    elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
+    recorder.take(tf.nest.flatten(elements, expand_composites=True))
     outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
     for variable, value in before:
         current.keep(variable)

@@ -17,6 +17,7 @@ from .conditions import badness, worst
 from .gate import Trip
 from .opwise import CompiledOps
 from .origin import Finding, Log, find, sources
+from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import kind_of
 from .report import Frame, NamedSummary, Report, UserLine
@@ -43,18 +44,31 @@ class Replay:
     before: list[tuple[Any, Any]]
     updating: bool
     drawn: list[Any] | None = None
-    eager: bool = False
+    tape: bool = False
 
     def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
         """One eager pass."""
         return recorder.run(
             self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted, probe=probe,
-            drawn=self.drawn,
+            drawn=self.drawn, tape=self.tape,
         )
 
 
 def find_origin(trip: Trip) -> Origin:
-    """Run the tripped step again and say what made its bad values.  All state of the program is put back."""
+    """Run the tripped step again and say what made its bad values.  All state of the program is put back.
+
+    Does not raise: where the search itself fails, the report holds what is known without it.
+    """
+    try:
+        return search(trip)
+    except Exception as error:  # a fault of the debugger must not become one of the program
+        return without_replay(trip, f"the search for the origin failed: {type(error).__name__}: {error}")
+
+
+def search(trip: Trip) -> Origin:
+    """`find_origin`, raising what goes wrong."""
+    if trip.place.kind == "load":
+        return of_load(trip)
     again = replay_of(trip)
     if again is None:
         return without_replay(trip, "there is no source to run the eager step again from")
@@ -62,6 +76,8 @@ def find_origin(trip: Trip) -> Origin:
     if first.error is not None:
         return of_error(trip, first)
     finding = pick(first)
+    if trip.place.kind == "variable" and (finding is None or finding.index is None):
+        return of_load(trip)
     if finding is None:
         return only_compiled(trip, first, again) or without_replay(trip, CLEAN)
     if finding.index is None or first.log.events[finding.index].variable is not None:
@@ -75,7 +91,7 @@ def replay_of(trip: Trip) -> Replay | None:
     updating = trip.place.kind == "update"
     if step is None:
         function = eagerly.step_of(trip.frame)
-        return function and Replay(function, (), {}, [], updating, eager=True)
+        return function and Replay(function, (), {}, [], updating, tape=trip.place.kind == "tape")
     args, kwargs = steps.arguments(step, trip.values, trip.call)
     kept = step.before.values()
     before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
@@ -145,7 +161,7 @@ def of_op(
 
 def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
     """The names of the variables that bad values were on their way into, and how many were looked at."""
-    if trip.place.kind in ("gradient", "update", "scaled", "variable"):
+    if trip.place.kind in ("gradient", "tape", "update", "scaled", "variable"):
         return {"variables": trip.variables, "watched": trip.watched}
     if first.run.where in ("gradient", "update"):
         return {"variables": tuple(first.run.names), "watched": first.run.watched}
@@ -225,6 +241,8 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     root = finding.root
     assert root is not None
     value = first.recorder.roots.get(root)
+    if value is None:
+        return without_replay(trip, "the value came from outside of TensorFlow")
     array = np.asarray(value)
     second = again.again([log.consumers[root][0]]) if root in log.consumers else None
     here = next(iter(second.captured.values()), None) if second is not None else None
@@ -232,6 +250,9 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     callers = caller_lines(trip)
     line = callers[-1] if is_data and callers else here.site.line if here is not None else None
     name = argument_name(here, root, value)
+    if is_data and (element := guilty_map(trip.call, value)) is not None:
+        if made := in_pipeline(trip, element, affected(trip, first)):
+            return made
     summary = NamedSummary(name, describe_leaf(value))
     report = Report(
         reason=badness(array) or trip.reason, line=line, op="IteratorGetNext" if is_data else "Const", phase="data",
@@ -241,6 +262,20 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
         **affected(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *(here.frames if here else ())))
+
+
+def in_pipeline(trip: Trip, element: Element, more: dict[str, Any]) -> Origin | None:
+    """The batch was good until a `map` of its pipeline: the op inside the user's function, on the element it spoiled."""
+    again = Replay(element.function, element.args, {}, [], False)
+    first = again.again()
+    finding = pick(first) if first.error is None else None
+    if finding is None or finding.index is None:
+        return None
+    made = of_op(trip, first, finding, again)
+    line = made.report.line or blame.built.get(element.dataset)
+    notes = (*made.report.notes, "the dataset was read again from its source to find this")
+    stack = tuple(entry for entry in (*caller_lines(trip), line) if entry)
+    return Origin(replace(made.report, line=line, phase="data", notes=notes, stack=stack, **more), made.frames)
 
 
 def argument_name(here: Capture | None, root: int, value: Any) -> str:
@@ -268,6 +303,18 @@ def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
     return Origin(report, caller_frames(trip))
 
 
+def of_load(trip: Trip) -> Origin:
+    """Bad values are being put into a variable from outside: loaded, restored, or assigned from a plain array."""
+    callers, name, array = caller_lines(trip), trip.place.names[0], trip.arrays[0]
+    report = Report(
+        reason=trip.reason, line=callers[-1] if callers else None, op="AssignVariableOp", phase="variable",
+        cause=f"{name} is set to bad values: {causes.data(array, 'the new value')}",
+        fix="look where these values come from", inputs=(NamedSummary(name, describe_leaf(array)),),
+        variables=(name,), watched=1, stack=callers, notes=tuple(trip.notes),
+    )
+    return Origin(report, caller_frames(trip))
+
+
 def of_error(trip: Trip, first: Outcome) -> Origin:
     """The eager pass raised: that op refuses eagerly what another device or XLA let through."""
     failed = first.failed
@@ -287,7 +334,7 @@ def without_replay(trip: Trip, why: str) -> Origin:
     callers = caller_lines(trip)
     summaries = [NamedSummary(n, describe_leaf(a)) for n, a, b in
                  zip(trip.place.names, trip.arrays, trip.bad, strict=True) if b]
-    phase = {"gradient": "gradient", "scaled": "gradient", "update": "update", "variable": "variable"}
+    phase = {"gradient": "gradient", "tape": "gradient", "scaled": "gradient", "update": "update", "variable": "variable"}
     report = Report(
         reason=trip.reason, line=callers[-1] if callers else None, op=None, step=step_number(trip),
         phase=phase.get(trip.place.kind, "forward"), cause=f"{trip.reason} in {', '.join(trip.variables[:5])}; {why}",

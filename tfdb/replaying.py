@@ -32,6 +32,7 @@ class Pass:
     """
 
     updating: bool = False
+    tape: bool = False
     drawn: list[Any] = field(default_factory=list)
     targets: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
@@ -160,5 +161,11 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     import tensorflow as tf
 
     run: Pass = local.current
+    from .doors import name_of
+
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
-    return original(tape, target, sources, *args, **kwargs)
+    gradients = original(tape, target, sources, *args, **kwargs)
+    values, names = tf.nest.flatten(gradients), [name_of(v) for v in tf.nest.flatten(sources)]
+    if run.tape and len(values) == len(names) and run.look(values, names, "gradient"):
+        raise Reached
+    return gradients
