@@ -73,6 +73,7 @@ class Session:
         self.own: Any = None
         self.lock = threading.RLock()
         self.at_prompt: set[int] = set()
+        self.evaluations = 0  # commands of the user that are being carried out now
         self.passes: Counter[int] = Counter()
         self.before: dict[int, tuple[str, int]] = {}
         self.stepping: Stepping | None = None
@@ -124,7 +125,7 @@ class Session:
         if internals.is_scratch(internals.current_graph()):
             return
         _ = self.debugger  # made here, on the user's thread: IPython must not be set up on a graph's
-        self.door.install()
+        self.arm()
         self.planter.plant(frame, "call", condition)
         if not isinstance(getattr(sys.gettrace(), "__self__", None), LineTracer):
             self.tracer(armed=True).start(frame)
@@ -227,7 +228,7 @@ class Session:
         if self.is_repeated(hit.point):
             return
         self.passes[hit.point.number] += 1
-        if threading.get_ident() in self.at_prompt:
+        if self.is_evaluated(hit):
             return
         try:
             if hit.point.event not in LINES or self.stepping or self.interrupted or self.debugger.breaks:
@@ -239,6 +240,28 @@ class Session:
             self.debugger.error(f"tfdb could not stop here, the program goes on. {type(error).__name__}: {error}")
         if self.quitting is not None:
             raise self.quitting
+
+    def is_evaluated(self, hit: Hit) -> bool:
+        """Whether the hit comes from what the user evaluates at the prompt, which waits for it: stopping would hang.
+
+        Runs of graphs are known by their name; of a dataset nobody knows who reads it.
+        """
+        if threading.get_ident() in self.at_prompt:
+            return True
+        if not self.evaluations:
+            return False
+        graph = (self.planter.open_calls.chain(hit.point.function) or hit.point).graph
+        names = [call.function for call in list(self.door.active) if call.thread in self.at_prompt]
+        return graph.startswith("Dataset_") or any(f"_{graph}_" in f"_{name}_" for name in names)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Mark that a command of the user is being carried out."""
+        self.evaluations += 1
+        try:
+            yield
+        finally:
+            self.evaluations -= 1
 
     def is_repeated(self, point: HookPoint) -> bool:
         """Whether a loop's first iteration begins on the header that was reported just now, before the loop."""
