@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
-    "prompt": {"tfdb", "__main__", "prompt", "commands", "callbacks", "extension", "remote"},
+    "prompt": {"tfdb", "__main__", "prompt", "commands", "completion", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
@@ -25,12 +25,14 @@ ROWS = {
         "tapes", "flows", "lostgrads", "nonegrads",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
+        "evaluation", "executions", "listing", "traces", "tracingonly",
     },
     "pure": {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
         "explain", "explanations", "syntax",
         "cuts", "cuttext", "detours",
+        "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },
 }  # fmt: skip
 ORDER = list(ROWS)

@@ -1,14 +1,15 @@
-"""Two arrays -> what differs: shapes and dtypes first, then the largest difference, where, and at which tolerance they agree."""
+"""Two arrays -> what differs: shapes and dtypes first, then the largest difference, where, and where they are close."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from . import render
 
-TOLERANCES = ((0.0, 0.0), (1e-7, 1e-9), (1e-5, 1e-8), (1e-3, 1e-6), (1e-2, 1e-4))  # relative, absolute; the third is numpy's
+# Relative and absolute; the third is numpy's own of `allclose`.
+TOLERANCES = ((0.0, 0.0), (1e-7, 1e-9), (1e-5, 1e-8), (1e-3, 1e-6), (1e-2, 1e-4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,13 @@ def compared(facts: Difference, a: np.ndarray, b: np.ndarray) -> Difference:
         absolute=largest(gap, a, b) if fine.any() else None,
         relative=largest(relative, a, b) if fine.any() else None,
         mismatched=int(bad.sum()),
-        first_mismatch=(where, render.number(a[where].item()), render.number(b[where].item())) if where is not None else None,
+        first_mismatch=None if where is None else (where, *(render.number(each[where].item()) for each in (a, b))),
         agree=agree,
     )
 
 
 def replaced(facts: Difference, **changes: object) -> Difference:
     """The record with some fields set."""
-    from dataclasses import replace
-
     return replace(facts, **changes)  # type: ignore[arg-type]
 
 
@@ -123,7 +122,8 @@ def details(found: Difference) -> list[str]:
     for name, fact in (("absolute", found.absolute), ("relative", found.relative)):
         if fact is not None and fact[0] > 0:
             amount, where, one, other = fact
-            lines.append(f"  largest {name} difference {render.number(amount)} at {list(where)}: {exact(one)} and {exact(other)}")
+            values = f"{exact(one)} and {exact(other)}"
+            lines.append(f"  largest {name} difference {render.number(amount)} at {list(where)}: {values}")
     if found.mismatched and found.first_mismatch is not None:
         where, first_value, second_value = found.first_mismatch
         kind = "nan or inf in one only" if found.absolute is not None or found.agree is None else "unequal"

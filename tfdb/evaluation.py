@@ -18,7 +18,7 @@ LOOP_SECONDS = 5.0  # for one loop; a longer one is not run again
 READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd"))
 WRITES = {"AssignVariableOp": None, "AssignAddVariableOp": 1, "AssignSubVariableOp": -1}
 HARMLESS = frozenset(
-    ("VariableShape", "VarIsInitializedOp", "LookupTableFindV2", "LookupTableSizeV2", "LookupTableExportV2", "Assert", "NoOp")
+    "VariableShape VarIsInitializedOp LookupTableFindV2 LookupTableSizeV2 LookupTableExportV2 Assert NoOp".split()
 )
 CALLS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
 BRANCHES = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
@@ -86,14 +86,19 @@ class Evaluation:
         self.order = {op.name: n for n, op in enumerate(self.operations)}
         self.done = 0
         if not memory.whole:
-            for op, tensor in self.writes():
+            for _, tensor in self.writes():
                 if tensor.name in self.values:
                     memory.lose(self.values[tensor.name], "has changed since this execution read it")
 
     def writes(self) -> Iterator[tuple[Any, Any]]:
         """The ops that may write a resource, each with the resource's tensor."""
         for op in self.operations:
-            if op.type not in READS and op.type not in HARMLESS and internals_graphs.is_stateful(op) and not is_hook(op):
+            if (
+                op.type not in READS
+                and op.type not in HARMLESS
+                and internals_graphs.is_stateful(op)
+                and not is_hook(op)
+            ):
                 kept = internals_graphs.read_only_inputs(op)
                 for n, tensor in enumerate(op.inputs):
                     if tensor.dtype.name == "resource" and n not in kept:
@@ -150,7 +155,8 @@ class Evaluation:
             kept = internals_graphs.read_only_inputs(op)
             for n, tensor in enumerate(op.inputs):
                 if tensor.dtype.name == "resource" and n not in kept and tensor.name in self.values:
-                    self.memory.lose(self.values[tensor.name], f"was changed by {op.name} ({op.type}), which is not run again")
+                    text = f"was changed by {op.name} ({op.type}), which is not run again"
+                    self.memory.lose(self.values[tensor.name], text)
 
     def compute(self, op: Any) -> Sequence[Any]:
         """What one op gives."""
@@ -192,7 +198,8 @@ class Evaluation:
             return self.known(tensor)
         except Unavailable as reason:
             text = str(reason)
-            raise Unavailable(text if text.startswith("needs ") or " is not run again" in text else f"needs {tensor.op.name}: {text}") from None
+            known = text.startswith("needs ") or " is not run again" in text
+            raise Unavailable(text if known else f"needs {tensor.op.name}: {text}") from None
 
     def nested(self, op: Any, name: str, inputs: Sequence[Any], offset: int) -> Evaluation:
         """The evaluation of a function that an op calls, fed with what of the inputs can be had."""

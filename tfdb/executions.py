@@ -1,4 +1,4 @@
-"""A stop, or the last graph call -> the execution it is in: its graphs, what each op gives, and up to where it has come.
+"""A stop, or the last graph call -> the execution it is in: its graphs, what each op gives, how far it has come.
 
 Values come from three places, the first that has them: what the stop's own hook carried, the call's recorded arguments,
 and the ops computed again from those (see `evaluation`).

@@ -17,7 +17,10 @@ SVG_SECONDS = 120.0
 
 def dot(record: GraphRecord) -> str:
     """The graph as DOT text; functions that it calls become graphs of their own inside it, each drawn once."""
-    lines = [f"digraph {quoted(record.title or record.name)} {{", '  rankdir=TB; node [shape=box, style="filled,rounded", fontname=Helvetica];']
+    lines = [
+        f"digraph {quoted(record.title or record.name)} {{",
+        '  rankdir=TB; node [shape=box, style="filled,rounded", fontname=Helvetica];',
+    ]
     lines += [f"  {line}" for line in drawn(record, "", set())]
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -28,7 +31,8 @@ def drawn(record: GraphRecord, prefix: str, seen: set[str]) -> Iterator[str]:
     for n, (line, nodes) in enumerate(by_line(node for node in record.nodes if node.name in shown)):
         yield f"subgraph {quoted(f'cluster_{prefix}{n}')} {{ label={quoted(line_text(line))}; color=gray;"
         for node in nodes:
-            yield f"  {quoted(prefix + node.name)} [label={quoted(label(node))}, fillcolor={quoted(COLOURS[node.phase])}];"
+            look = f"label={quoted(label(node))}, fillcolor={quoted(COLOURS[node.phase])}"
+            yield f"  {quoted(prefix + node.name)} [{look}];"
         yield "}"
     for node in record.nodes:
         for name in node.inputs:

@@ -39,7 +39,7 @@ class Node:
     """One op of a graph.
 
     `inputs` are tensor names (`MatMul:0`), `controls` op names; `stack` are the user's frames that made it, outermost
-    first, empty without source; `calls` are the functions it runs: branches, a loop's condition and body, a nested call.
+    first, empty without source; `calls` are the functions it runs: branches, a loop's parts, a nested call.
     `literal` is what to show in its place: an argument's name, a small constant's value, a variable's name.
     """
 
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GraphRecord:
-    """A traced function: what it takes, holds and gives, its ops in the order they were made, the functions it calls."""
+    """A traced function: what it takes, holds and gives, its ops in the order they were made, what it calls."""
 
     name: str
     title: str

@@ -21,7 +21,14 @@ GRADIENT_SCOPE = re.compile(r"(^|/)(gradient_tape|gradients)/")
 GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py", "ops/while_v2.py:grad")
 GRADIENT_CALLS = ("gradient", "_gradient_function", "jacobian", "batch_jacobian", "_GradientsHelper", "_Gradient")
 OPTIMIZER = re.compile(r"[/\\](optimizers?|training)[/\\]\w*\.py$")
-APPLY = ("apply", "apply_gradients", "minimize", "_backend_apply_gradients", "_internal_apply_gradients", "apply_updates")
+APPLY = (
+    "apply",
+    "apply_gradients",
+    "minimize",
+    "_backend_apply_gradients",
+    "_internal_apply_gradients",
+    "apply_updates",
+)
 TRACING = "func_graph_from_py_func"
 
 
@@ -53,7 +60,7 @@ def operations(graph: Any) -> list[Any]:
 
 def function_name(function: Any) -> str:
     """The name of a `tf.function`'s Python function."""
-    return getattr(internals_graphs.python_function(function), "__name__", None) or getattr(function, "name", "function")
+    return str(getattr(internals_graphs.python_function(function), "__name__", "function"))
 
 
 def traced(function: Any, twins: Iterable[Any] = ()) -> list[Any]:
@@ -127,7 +134,7 @@ def model_source(model: Any) -> Source:
     import tensorflow as tf
 
     inputs = getattr(model, "inputs", None)
-    shape = getattr(model, "_build_shapes_dict", None) or getattr(model, "input_shape", None)
+    shape: Any = getattr(model, "_build_shapes_dict", None) or getattr(model, "input_shape", None)
     try:
         if inputs:
             specs = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape, each.dtype), list(inputs))
@@ -135,7 +142,7 @@ def model_source(model: Any) -> Source:
             shape = next(iter(shape.values())) if isinstance(shape, dict) else shape
             specs = [tf.TensorSpec((None, *tuple(shape)[1:]), getattr(model, "compute_dtype", "float32"))]
     except Exception as error:
-        raise TfdbError(f"{model.name} was never built: call it once, or give `graph tf.function(model)(ARG)`") from error
+        raise TfdbError(f"{model.name} was never built: call it once before") from error
     given = specs[0] if len(specs) == 1 else specs
     concrete = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(given)
     return Source(model.name, concrete.graph, concrete, own=True)
@@ -197,7 +204,9 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
     results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
     variables = tuple(Named(each.name.removesuffix(":0"), variable_text(each)) for each in variables_of(graph))
     xla = internals.is_xla(graph)
-    return GraphRecord(graph.name, title, arguments, results, captures, variables, tuple(devices), xla, nodes, functions)
+    return GraphRecord(
+        graph.name, title, arguments, results, captures, variables, tuple(devices), xla, nodes, functions
+    )
 
 
 def variables_of(graph: Any) -> list[Any]:

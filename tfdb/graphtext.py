@@ -21,7 +21,8 @@ MOST_OF_LINE = 12  # ops shown of one line among others
 MOST_VARIABLES = 8  # in the head; a model and its optimizer may have hundreds
 MOST_TYPE = 24  # columns of its outputs' types
 PLUMBING = frozenset(("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "StopGradient", "PreventGradient"))
-ROLES = {"If": ("then", "else"), "StatelessIf": ("then", "else"), "While": ("body", "while"), "StatelessWhile": ("body", "while")}
+BRANCH, LOOP = ("then", "else"), ("body", "while")
+ROLES = {"If": BRANCH, "StatelessIf": BRANCH, "While": LOOP, "StatelessWhile": LOOP}
 NO_LINE = "no user line"
 
 
@@ -75,7 +76,9 @@ def named_lines(title: str, items: Sequence[Named], width: int) -> Iterator[str]
         yield line.rstrip()
 
 
-def body(record: GraphRecord, width: int, everything: bool, current: UserLine | None = None, indent: str = "") -> Iterator[str]:
+def body(
+    record: GraphRecord, width: int, everything: bool, current: UserLine | None = None, indent: str = ""
+) -> Iterator[str]:
     """A function's ops by phase and user line."""
     names = short_names(record.nodes)
     shown = [node for node in record.nodes if everything or not is_plumbing(node)]
@@ -87,8 +90,10 @@ def body(record: GraphRecord, width: int, everything: bool, current: UserLine | 
         for line, nodes in groups:
             mark = "->" if current is not None and line is not None and same_line(line, current) else "  "
             yield f"{indent}{mark}{line_text(line)}"
-            fold = len(nodes) > FOLD and not everything
-            yield from folded(nodes, record, f"{indent}      ") if fold else unfolded(nodes, record, names, width, everything, indent)
+            if len(nodes) > FOLD and not everything:
+                yield from folded(nodes, record, f"{indent}      ")
+            else:
+                yield from unfolded(nodes, record, names, width, everything, indent)
 
 
 def is_plumbing(node: Node) -> bool:
@@ -122,7 +127,7 @@ def source_of(line: UserLine) -> str:
 
 
 def short_names(nodes: Iterable[Node]) -> dict[str, str]:
-    """What to call each tensor: an argument, a constant or a variable by its own name, through ops that only pass on."""
+    """What to call each tensor: arguments, constants and variables by their own names, also behind copies."""
     nodes = list(nodes)
     suffixes = unique_suffixes([node.name for node in nodes])
     names: dict[str, str] = {}
@@ -153,7 +158,7 @@ def unfolded(
     nodes: Sequence[Node], record: GraphRecord, names: Mapping[str, str], width: int, everything: bool, indent: str
 ) -> Iterator[str]:
     """One line an op: its name, what comes out, what it computes of what."""
-    shown = {node.name: names.get(f"{node.name}:0", node.name) if not is_plumbing(node) else node.name for node in nodes}
+    shown = {each.name: each.name if is_plumbing(each) else names.get(f"{each.name}:0", each.name) for each in nodes}
     wide = min(max(map(visible_width, shown.values()), default=0), MOST_NAME, max(width // 3, 12))
     types = {node.name: types_text(node) for node in nodes}
     type_wide = min(max((visible_width(text) for text in types.values()), default=0), MOST_TYPE)
@@ -219,7 +224,8 @@ def folded(nodes: Sequence[Node], record: GraphRecord, indent: str) -> Iterator[
         ops = " ".join(op + (f"×{count}" if count > 1 else "") for op, count in counts.items())
         outputs = members[-1].outputs
         calls = "".join(calls_text(node, record) for node in members)
-        yield f"{indent}{pad(shorten(scope or '.', wide, tail=True), wide)}  {ops}{'  ' + str(outputs[0]) if outputs else ''}{calls}"
+        kind = f"  {outputs[0]}" if outputs else ""
+        yield f"{indent}{pad(shorten(scope or '.', wide, tail=True), wide)}  {ops}{kind}{calls}"
 
 
 def signatures_text(records: Sequence[GraphRecord], width: int) -> str:
@@ -229,7 +235,12 @@ def signatures_text(records: Sequence[GraphRecord], width: int) -> str:
 
 
 def tree(
-    root: str, step: Callable[[str], Sequence[str]], label: Callable[[str], str], depth: int, width: int, most: int = 400
+    root: str,
+    step: Callable[[str], Sequence[str]],
+    label: Callable[[str], str],
+    depth: int,
+    width: int,
+    most: int = 400,
 ) -> str:
     """A tree of names below `root`, each subtree shown once; `step` gives a name's children."""
     lines: list[str] = [label(root)]
@@ -289,7 +300,8 @@ def node_text(
         source = by_name.get(name.rpartition(":")[0])
         index = int(name.rpartition(":")[2] or 0)
         kind = str(source.outputs[index]) if source is not None and index < len(source.outputs) else ""
-        shown = f" = {source.literal}" if source is not None and source.literal and source.literal != source.name else ""
+        literal = source.literal if source is not None else ""
+        shown = f" = {literal}" if literal and literal != name.rpartition(":")[0] else ""
         lines.append(f"  {'inputs' if n == 0 else '':<10}  {name}  {source.op if source else ''}  {kind}{shown}")
     if node.controls:
         lines.append(f"  controls    {', '.join(node.controls)}")
@@ -302,7 +314,10 @@ def node_text(
 
 def wrapped(text: str, width: int, indent: int) -> str:
     """A line broken at spaces, its further lines indented."""
-    return textwrap.fill(text, max(width, indent + 20), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    layout = textwrap.TextWrapper(
+        max(width, indent + 20), subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    return layout.fill(text)
 
 
 def stack_text(node: Node, width: int) -> str:

@@ -293,6 +293,11 @@ def parameters(concrete: Any) -> list[tuple[str, Any]]:
     return [(name, each.type_constraint) for name, each in kind.parameters.items()] if kind is not None else []
 
 
+def referent(kind: Any) -> Any | None:
+    """The object that a trace was made for, or None when it is gone."""
+    return kind._ref() if hasattr(kind, "_ref") else None
+
+
 def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
     """The leaves of one parameter's type, each with its path: `batch['x']`, `args[0]`."""
     module = "tensorflow.core.function.trace_type.default_types"

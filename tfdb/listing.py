@@ -1,4 +1,4 @@
-"""The tensors of an execution -> rows to show: filtered, sorted, summarised, as a table and a line on what is missing."""
+"""The tensors of an execution -> rows to show: filtered, sorted, summarised; a line on where the values come from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def wanted(options: Mapping[str, str]) -> Wanted:
     Raises:
         TfdbError: a pattern is no regular expression, or there is no such order.
     """
-    made = Wanted(options.get("-f", ""), options.get("-n", ""), options.get("-t", ""), options.get("-s", "time"), "-a" in options)
+    filter, name, op = (options.get(each, "") for each in ("-f", "-n", "-t"))
+    made = Wanted(filter, name, op, options.get("-s", "time"), "-a" in options)
     for pattern in (made.name, made.op):
         try:
             re.compile(pattern)
@@ -116,7 +117,7 @@ def key(sort: str) -> Callable[[tuple[Level, Fetched, Any]], Any]:
     return {
         "name": lambda row: row[1].name,
         "op": lambda row: row[1].node.op,
-        "line": lambda row: (row[1].node.line is None, row[1].node.line and (row[1].node.line.file, row[1].node.line.line)),
+        "line": lambda row: (line.file, line.line) if (line := row[1].node.line) else ("", 0),
         "size": lambda row: -(getattr(row[2], "nbytes", 0) or int(np.size(row[2]) if row[2] is not None else 0)),
         "bad": lambda row: row[2] is None or not has_bad(tensors.to_array(row[2]), "inf"),
     }[sort]
@@ -154,9 +155,12 @@ def table(found: Sequence[tuple[Level, Fetched, Any]], wish: Wanted, width: int,
         if level.title != last:
             lines.append(level.title + (f"  ({os.path.basename(next(iter(files)))})" if len(files) == 1 else ""))
             last = level.title
-        parts = (render.pad(render.shorten(name, wide, tail=True), wide), render.pad(render.shorten(each.node.op, op_wide), op_wide),
-                 render.pad(render.shorten(line, line_wide, tail=True), line_wide))  # fmt: skip
-        start = "  " + " ".join(parts) + " "
+        parts = (
+            render.pad(render.shorten(name, wide, tail=True), wide),
+            render.pad(render.shorten(each.node.op, op_wide), op_wide),
+            render.pad(render.shorten(line, line_wide, tail=True), line_wide),
+        )
+        start = f"  {' '.join(parts)} "
         if value is None:
             text = f"not available: {each.reason}"
         else:

@@ -131,7 +131,8 @@ def text(made: Drawing, width: int, height: int, color: bool) -> str:
         small = blocks(values, max(height - 3, 4), max(width - 2, 8), made.kind)
         body = shaded(small) if not color else coloured(small, width)
         low, high = finite_range(values)
-        lines = [head, *body, f"{render.number(low)} {SHADES.strip() if not color else ''} {render.number(high)}   {values.shape[0]} rows down, {values.shape[1]} columns across"]
+        scale = f"{render.number(low)} {SHADES.strip() if not color else 'to'} {render.number(high)}"
+        lines = [head, *body, f"{scale}   {values.shape[0]} rows down, {values.shape[1]} columns across"]
     else:
         lines = [head, *curve(made, width, height, color)]
     return "\n".join(render.shorten(line, width) if not color else line for line in lines)
@@ -173,7 +174,9 @@ def segments(values: np.ndarray, most: int) -> list[tuple[np.ndarray, np.ndarray
 
 def gray(values: np.ndarray) -> np.ndarray:
     """A picture's brightness; a map as it is."""
-    return values.astype(np.float64) if values.ndim == 2 else values.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
+    return (
+        values.astype(np.float64) @ np.array([0.299, 0.587, 0.114]) if values.ndim == 3 else values.astype(np.float64)
+    )
 
 
 def blocks(values: np.ndarray, height: int, width: int, kind: str) -> np.ndarray:
@@ -209,7 +212,8 @@ def shaded(values: np.ndarray) -> list[str]:
         places = np.nan_to_num((values - low) / (high - low) if high > low else np.zeros_like(values))
     steps = np.clip((places * len(SHADES)).astype(int), 0, len(SHADES) - 1)
     good = np.isfinite(values)
-    return ["".join(SHADES[step] if fine else "×" for step, fine in zip(*row, strict=True)) for row in zip(steps, good, strict=True)]
+    rows = zip(steps, good, strict=True)
+    return ["".join(SHADES[step] if fine else "×" for step, fine in zip(*row, strict=True)) for row in rows]
 
 
 def coloured(values: np.ndarray, width: int) -> list[str]:

@@ -16,6 +16,7 @@ from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any, TextIO
 
 from tfdb import internals, postmortem
+from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.errors import ErrorCommands
 from tfdb.commands.graph import GraphCommands
 from tfdb.commands.nodes import NodeCommands
@@ -30,7 +31,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(GraphCommands, NodeCommands, TensorCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session

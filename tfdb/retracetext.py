@@ -41,7 +41,7 @@ def rows(traces: Sequence[Trace], explained: Sequence[Sequence[Change]]) -> Iter
         what = "; ".join(change_text(each) for each in changed)
         if n == 1:
             what = ", ".join(f"{leaf.path}: {leaf.text}" for leaf in trace.leaves) or "no arguments"
-        what = what or "the same arguments again: another tf.function object, made anew (make it once, outside loops and calls)"
+        what = what or "the same arguments again: another tf.function object (make it once, outside loops and calls)"
         yield f"  {n:>3}  {what}{place_text(trace.caller)}"
 
 
@@ -72,5 +72,9 @@ def overview(entries: Sequence[tuple[str, str, int, str]], width: int) -> str:
         return "nothing was traced yet"
     wide = max(len(name) for name, *_ in entries)
     places = max(len(place) for _, place, *_ in entries)
-    lines = [f"  {name:<{wide}}  {place:<{places}}  {count:>3} trace{'s' if count != 1 else ' '}  {what}" for name, place, count, what in entries]
-    return "\n".join(shorten(line.rstrip(), width) for line in lines)
+    lines = []
+    for name, place, count, what in entries:
+        lines.append(
+            f"  {name:<{wide}}  {place:<{places}}  {count:>3} trace{'s' if count != 1 else ' '}  {what}".rstrip()
+        )
+    return "\n".join(shorten(line, width) for line in lines)

@@ -110,7 +110,7 @@ def leaf_of(path: str, kind: Any) -> Leaf:
     if name == "Literal":
         return Leaf(path, "python", short(repr(kind.value)), type(kind.value).__name__)
     if name == "Weakref":
-        value = kind._ref() if hasattr(kind, "_ref") else None
+        value = internals_graphs.referent(kind)
         text = f"{type(value).__name__} object at {id(value):#x}" if value is not None else "an object that is gone"
         return Leaf(path, "object", text)
     if hasattr(kind, "dtype") and hasattr(kind, "shape"):
@@ -161,12 +161,12 @@ def distinct(events: Iterable[Event]) -> list[Trace]:
 
 def context_text(key: Any) -> str:
     """What of a trace's context is not plain: the variables' creation, a device, a strategy, an outer graph, XLA."""
-    context = getattr(key, "context", None)
+    context: Any = getattr(key, "context", None)
     parts = []
     if getattr(getattr(key, "scope_type", None), "name", "") == "NO_VARIABLE_CREATION":
         parts.append("after the first call made its variables")
     if getattr(context, "parent_graph", None) is not None:
-        parts.append(f"inside the graph {context.parent_graph.name}" if hasattr(context.parent_graph, "name") else "inside a graph")
+        parts.append(f"inside the graph {getattr(context.parent_graph, 'name', '')}".rstrip())
     if getattr(context, "device_functions", ()):
         parts.append(f"on device {', '.join(map(str, context.device_functions))}")
     if getattr(context, "in_cross_replica_context", False):
@@ -195,7 +195,8 @@ def changes(before: Trace, after: Trace) -> tuple[Change, ...]:
     for path in [*old, *(path for path in new if path not in old)]:
         one, other = old.get(path), new.get(path)
         if one != other:
-            found.append(Change(path, one.text if one else "absent", other.text if other else "absent", kind_of(one, other)))
+            old_text, new_text = (leaf.text if leaf else "absent" for leaf in (one, other))
+            found.append(Change(path, old_text, new_text, kind_of(one, other)))
     if before.context != after.context:
         kind = "variables" if "made its variables" in after.context + before.context else "context"
         found.append(Change("context", before.context or "an eager call", after.context or "an eager call", kind))
@@ -212,7 +213,9 @@ def kind_of(one: Leaf | None, other: Leaf | None) -> str:
         return one.kind
     if one.dtype != other.dtype:
         return "dtype"
-    return "shape" if one.shape is not None and other.shape is not None and len(one.shape) == len(other.shape) else "rank"
+    return (
+        "shape" if one.shape is not None and other.shape is not None and len(one.shape) == len(other.shape) else "rank"
+    )
 
 
 def general_shape(shapes: Iterable[tuple[int | None, ...] | None]) -> tuple[int | None, ...] | None:
@@ -243,15 +246,19 @@ def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, h
         return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace"
     if "python" in kinds:
         numbers = all(leaf.dtype in ("int", "float") for leaf in seen if leaf.kind == "python")
-        way = f"pass a tensor, tf.constant({path})" if numbers else "each value needs a graph of its own: pass few different ones"
+        way = (
+            f"pass a tensor, tf.constant({path})"
+            if numbers
+            else "each value needs its own graph: pass few different ones"
+        )
         return f"{path}: a Python value is part of the graph; {way}"
     return {
         "dtype": f"{path}: convert to one dtype before the call (tf.cast, or numpy arrays of one dtype)",
         "object": f"{path}: each new object is traced anew; make it once and reuse it, or pass its tensors",
         "type": f"{path}: pass the same type each time, a tensor rather than a Python value",
-        "structure": f"{path}: pass the same structure each time (length of lists, keys of dicts, which arguments are given)",
-        "variables": "the first call makes variables, so TensorFlow traces twice: make them before, in __init__ or build()",
-        "context": f"called {traces[-1].context or 'in another context'}: each device, strategy or outer graph needs its own trace",
+        "structure": f"{path}: pass the same structure each time: list lengths, dict keys, which arguments are given",
+        "variables": "the first call makes variables, so TensorFlow traces twice: make them before, in __init__",
+        "context": f"called {traces[-1].context or 'in another context'}: each device or outer graph needs a trace",
     }[next(iter(sorted(kinds)))]
 
 

@@ -15,9 +15,7 @@ from .sourcemap import is_user
 
 DRAWS = re.compile(r"(numpy\.random|random|secrets|uuid)\.")
 CLOCKS = re.compile(r"(time\.(time|perf_counter|monotonic|time_ns|process_time)|datetime\.\S*(now|today|utcnow))")
-MUTATORS = frozenset(
-    ("append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "remove", "discard", "clear", "setdefault")
-)
+MUTATORS = frozenset("append appendleft extend insert add update pop popleft remove discard clear setdefault".split())
 GENERATORS = ("Generator", "RandomState", "Random")
 WHY_EFFECT = "changes {name}: at each trace, not at each call (a tf.Variable would count calls)"
 WHY_PRINT = "prints at each trace, not at each call: tf.print prints when the graph runs"
@@ -82,7 +80,7 @@ def lines(tree: ast.FunctionDef, names: Mapping[str, Any], function: Any) -> Ite
     source = {node.lineno: node for node in ast.walk(tree) if isinstance(node, ast.stmt)}
     for node in ast.walk(tree):
         why = effect_of(node, own) or value_of(node, own, names)
-        if why is not None:
+        if why is not None and isinstance(node, ast.stmt | ast.expr):
             statement = source.get(node.lineno, node)
             yield TracingOnly(node.lineno, ast.unparse(statement).split("\n")[0], why)
 
@@ -146,8 +144,9 @@ def full_name(node: ast.AST, names: Mapping[str, Any]) -> str:
     if type(value).__name__ == "Logger":
         return ".".join(["logging", *parts])
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if module is None and getattr(value, "__self__", None) is not None:  # random.random, np.random.rand
-        module, name = type(value.__self__).__module__, getattr(value, "__name__", "")
+    owner = getattr(value, "__self__", None)
+    if module is None and owner is not None:  # random.random, np.random.rand
+        module, name = type(owner).__module__, getattr(value, "__name__", "")
     return ".".join([str(module), str(name), *parts]) if module and name else ""
 
 

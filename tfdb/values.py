@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from .records import TableRow
 FEW = 100  # elements up to which -r shows the values unasked
 ELIDED = 1000  # elements that numpy shows of a longer array: its own threshold
 MOST_VALUES = 1_000_000  # printed by -a; more are elided as numpy does
+MOST_PLACES = 1 << 22  # elements above which only the first place is looked for
 MOST_SLICES = 64  # lines of --axis
 MARK, UNMARK = "\x1b[7m", "\x1b[0m"
 
@@ -56,9 +58,11 @@ def span_text(array: np.ndarray, wanted: Span) -> str:
     name = "nan" if math.isnan(wanted[0]) else f"in [{render.number(wanted[0])}, {render.number(wanted[1])}]"
     if not count or not array.ndim:
         return f"{name}: {count} of {array.size}"
-    places = np.argwhere(mask.reshape(-1)[:] if array.ndim == 1 else mask)[:4] if array.size <= 1 << 22 else first_places(mask)
+    places = np.argwhere(mask)[:4] if array.size <= MOST_PLACES else first_places(mask)
     shown = ", ".join(str(place.tolist()) for place in places[:3])
-    return f"{name}: {count} of {array.size} ({render.percent(count / array.size)}), at {shown}{' …' if count > 3 else ''}"
+    return (
+        f"{name}: {count} of {array.size} ({render.percent(count / array.size)}), at {shown}{' …' if count > 3 else ''}"
+    )
 
 
 def first_places(mask: np.ndarray) -> np.ndarray:
@@ -70,10 +74,10 @@ def values_text(array: np.ndarray, width: int, marked: Span | None = None, color
     """The elements in numpy's notation, at most `width` columns a line; those in the span marked with * or reversed."""
     threshold = array.size + 1 if array.size <= MOST_VALUES else ELIDED
     note = "" if array.size <= MOST_VALUES else f"\n{array.size} elements: take a slice, or save them with -s FILE.npy"
-    formatter = None
+    layout: dict[str, Any] = {"max_line_width": width, "threshold": threshold, "separator": ", "}
     if marked is not None and array.dtype.kind in "biuf":
-        formatter = {"all": marker(array, marked, color)}
-    text = np.array2string(array, max_line_width=width, threshold=threshold, separator=", ", formatter=formatter)  # type: ignore[call-overload]
+        layout["formatter"] = {"all": marker(array, marked, color)}
+    text = np.array2string(array, **layout)
     lines = text.split("\n")
     return "\n".join(line if color else render.shorten(line, width) for line in lines) + note
 

@@ -47,8 +47,10 @@ class GraphCommands:
         """The text of one of the graphs, after a list of all."""
         width = render.terminal_width()
         if len(found) > 1:
-            self.message(graphtext.signatures_text([graphs.read_head(each) for each in found], width))  # type: ignore[attr-defined]
-        self.message(graphtext.graph_text(graphs.read(found[number]), width, everything, self.here()))  # type: ignore[attr-defined]
+            heads = [graphs.read_head(each) for each in found]
+            self.message(graphtext.signatures_text(heads, width))  # type: ignore[attr-defined]
+        text = graphtext.graph_text(graphs.read(found[number]), width, everything, self.here())
+        self.message(text)  # type: ignore[attr-defined]
 
     def sources_of(self, expression: str) -> tuple[list[Source], int]:
         """The graphs that an expression names, and which of them to show.
@@ -58,13 +60,15 @@ class GraphCommands:
         """
         if not expression:
             execution = self.execution()  # type: ignore[attr-defined]
-            return [Source(level.title, level.evaluation.graph) for level in execution.levels], len(execution.levels) - 1
+            return [Source(level.title, level.evaluation.graph) for level in execution.levels], len(
+                execution.levels
+            ) - 1
         tree = parsed(expression)
         if isinstance(tree, ast.Call) and (source := self.traced_for_call(tree)) is not None:
             return [source], 0
         number = 0
         if isinstance(tree, ast.Tuple) and len(tree.elts) == 2 and isinstance(tree.elts[1], ast.Constant):
-            expression, number = ast.unparse(tree.elts[0]), int(tree.elts[1].value)
+            expression, number = ast.unparse(tree.elts[0]), int(str(tree.elts[1].value))
         found = graphs.sources(self.value_of(expression), self.twins_of)
         if not 0 <= number <= len(found):
             raise TfdbError(f"there are {len(found)} traces: choose 1 to {len(found)}")
@@ -104,7 +108,8 @@ class GraphCommands:
         """
         try:
             width = render.terminal_width()
-            self.message(self.retraces_of(arg.strip(), width) if arg.strip() else self.all_retraces(width))  # type: ignore[attr-defined]
+            text = self.retraces_of(arg.strip(), width) if arg.strip() else self.all_retraces(width)
+            self.message(text)  # type: ignore[attr-defined]
         except TfdbError as error:
             self.error(str(error))  # type: ignore[attr-defined]
 
@@ -118,7 +123,8 @@ class GraphCommands:
             if not named:
                 raise
             made = traces.distinct(named)
-            return retracetext.retraces_text(expression, made, traces.explain(made), traces.advice(made, False, False), [], "", width)
+            advice = traces.advice(made, False, False)
+            return retracetext.retraces_text(expression, made, traces.explain(made), advice, [], "", width)
         function = graphs.closed_over(function) or function
         if not internals_graphs.is_function(function):
             raise TfdbError(f"{expression} is no tf.function")
@@ -128,9 +134,9 @@ class GraphCommands:
         flags = internals_graphs.reduces_retracing(function), internals_graphs.input_signature(function) is not None
         python = internals_graphs.python_function(function)
         advice = traces.advice(made, *flags) if len(made) > 1 else []
-        return retracetext.retraces_text(
-            graphs.function_name(function), made, traces.explain(made), advice, tracingonly.tracing_only(python), tracingonly.file_of(python), width
-        )  # fmt: skip
+        only, file = tracingonly.tracing_only(python), tracingonly.file_of(python)
+        name, explained = graphs.function_name(function), traces.explain(made)
+        return retracetext.retraces_text(name, made, explained, advice, only, file, width)
 
     def all_retraces(self, width: int) -> str:
         """A line for each function that was traced."""
@@ -168,7 +174,9 @@ def parsed(expression: str) -> ast.expr:
 def arguments_text(tree: ast.Call) -> str:
     """The arguments of a call as they were typed."""
     parts = [ast.unparse(each) for each in tree.args]
-    return ", ".join(parts + [f"{each.arg}={ast.unparse(each.value)}" if each.arg else f"**{ast.unparse(each.value)}" for each in tree.keywords])
+    for each in tree.keywords:
+        parts.append(f"{each.arg}={ast.unparse(each.value)}" if each.arg else f"**{ast.unparse(each.value)}")
+    return ", ".join(parts)
 
 
 def first_line(error: Exception) -> str:

@@ -82,7 +82,8 @@ class NodeCommands:
             width = render.terminal_width()
             self.message(graphtext.node_text(found.node, recipients(found), inputs, attributes, width))  # type: ignore[attr-defined]
             for index in range(len(found.node.outputs)):
-                self.message(render.shorten(f"  {'values' if index == 0 else '':<10}  {self.value_text(found, index, width - 14)}", width + 20))  # type: ignore[attr-defined]
+                text = self.value_text(found, index, width - 14)
+                self.message(f"  {'values' if index == 0 else '':<10}  {text}")  # type: ignore[attr-defined]
             if "-t" in chosen:
                 self.message(graphtext.stack_text(found.node, width))  # type: ignore[attr-defined]
         except TfdbError as error:
@@ -103,7 +104,7 @@ class NodeCommands:
         try:
             return render.tensor_line(tensors.describe_leaf(found.value(index)), width, self.in_colour())  # type: ignore[attr-defined]
         except Unavailable as reason:
-            return f"not available: {reason}"
+            return render.shorten(f"not available: {reason}", width)
 
     def do_li(self, arg: str) -> None:
         """li NODE [-d DEPTH] [-t OPTYPE] [-c]
@@ -115,7 +116,11 @@ class NodeCommands:
             (tfdb) li loss/Mean -d 6
             (tfdb) li loss -t 'MatMul|Conv2D'
         """
-        self.show_tree(arg, "li", lambda node, found: [each.rpartition(":")[0] for each in node.inputs], lambda node: list(node.controls))
+
+        def sources(node: Node, found: Found) -> list[str]:
+            return [each.rpartition(":")[0] for each in node.inputs]
+
+        self.show_tree(arg, "li", sources, lambda node: list(node.controls))
 
     def do_lo(self, arg: str) -> None:
         """lo NODE [-d DEPTH] [-t OPTYPE] [-c]
@@ -142,10 +147,15 @@ class NodeCommands:
             def near(at: str) -> list[str]:
                 names = step(by_name[at], found) if at in by_name else []
                 if "-c" in chosen and at in by_name:
-                    names = names + (controls(by_name[at]) if controls else [n.name for n in by_name.values() if at in n.controls])
+                    waiting = (each.name for each in by_name.values() if at in each.controls)
+                    names = [*names, *(controls(by_name[at]) if controls else waiting)]
                 return list(dict.fromkeys(names))
 
-            text = graphtext.tree(found.node.name, filtered(near, by_name, pattern), lambda each: label(by_name.get(each), each), depth, render.terminal_width())
+            def shown(at: str) -> str:
+                return label(by_name.get(at), at)
+
+            step_to = filtered(near, by_name, pattern)
+            text = graphtext.tree(found.node.name, step_to, shown, depth, render.terminal_width())
             self.message(text)  # type: ignore[attr-defined]
         except (TfdbError, re.error) as error:
             self.error(str(error))  # type: ignore[attr-defined]
@@ -154,7 +164,8 @@ class NodeCommands:
         """ps [FILE[:LINE] | LINE]
 
         Print source: your lines of this graph, each followed by the ops that it made and the types and shapes of their
-        outputs. Without an argument the current function; LINE shows all that this line made; FILE, all its lines that made ops.
+        outputs. Without an argument the current function; LINE shows all that this line made; FILE, all its lines that
+        made ops.
 
         Example:
             (tfdb) ps
@@ -257,7 +268,7 @@ def wanted_lines(file: str, line: int | None, made: dict[int, list[Node]], code:
     if line is not None:
         return [line]
     if code is not None:
-        own = [each for each in made if made[each][0].line is not None and made[each][0].line.function == code.co_name]  # type: ignore[union-attr]
+        own = [number for number in made if (line_of := made[number][0].line) and line_of.function == code.co_name]
         if own:
             return list(range(min(own), max(own) + 1))
     return list(range(min(made), max(made) + 1))

@@ -174,5 +174,6 @@ def differences_of(a: Any, b: Any, width: int) -> list[str]:
     for path in one:
         if path in other:
             lines.append(path.strip())
-            lines.append(differences.difference_text(differences.difference(array_of(one[path]), array_of(other[path])), width))
+            found = differences.difference(array_of(one[path]), array_of(other[path]))
+            lines.append(differences.difference_text(found, width))
     return lines

@@ -1,0 +1,65 @@
+"""Completion and the toolbar at both prompts: matchers in IPython's completer, pdb's own completion in plain."""
+
+import re
+from typing import Any
+
+from tfdb.completion import NODE_COMMANDS, Completion, toolbar
+
+OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")
+WORD = re.compile(r"\S*$")
+
+
+class CompletingPrompt:
+    """Mixed in before a pdb class; neither prompt nor completion changes what commands do."""
+
+    @property
+    def completion(self) -> Completion:
+        """The candidates at this stop."""
+        return Completion(self)
+
+    def completenames(self, text: str, line: str, begidx: int, endidx: int) -> list[str]:
+        """The plain prompt's completion of a command's name (cmd's door)."""
+        return self.completion.candidates(line[:endidx], text)
+
+    def complete(self, text: str, state: int) -> str | None:
+        """The plain prompt's completion (readline's door): tfdb's candidates, then pdb's."""
+        if state == 0:
+            import readline
+
+            line = readline.get_line_buffer()[: readline.get_endidx()]
+            word = WORD.search(line)
+            whole = word[0] if word else text
+            start = len(whole) - len(text)
+            own = [each[start:] for each in self.completion.candidates(line, whole)]
+            super().complete(text, 0)  # type: ignore[misc]
+            self.completion_matches = list(dict.fromkeys([*own, *(self.completion_matches or ())]))
+        try:
+            return self.completion_matches[state]
+        except IndexError:
+            return None
+
+    def pt_init(self, pt_session_options: Any = None) -> None:
+        """IPython's terminal prompt: with the toolbar, and with tfdb's names in its completer."""
+        chosen = {"bottom_toolbar": self.bottom_toolbar, **(pt_session_options or {})}
+        super().pt_init(chosen)  # type: ignore[misc]
+        completer = self._ptcomp.ipy_completer  # type: ignore[attr-defined]
+        completer.custom_matchers.insert(0, self.matcher())
+
+    def matcher(self) -> Any:
+        """A matcher for IPython's completer; after a command that takes names of its own, the only one."""
+        from IPython.core.completer import SimpleCompletion, context_matcher
+
+        @context_matcher()
+        def tfdb_matcher(context: Any) -> dict[str, Any]:
+            line = context.text_until_cursor
+            word = WORD.search(line)
+            whole = word[0] if word else ""
+            found = [SimpleCompletion(each) for each in self.completion.candidates(line, whole)]
+            alone = bool(found) and line.split(" ")[0] in OWN_NAMES
+            return {"completions": found, "matched_fragment": whole, "suppress": alone}
+
+        return tfdb_matcher
+
+    def bottom_toolbar(self) -> str | None:
+        """The line below IPython's prompt at a graph stop; none elsewhere."""
+        return toolbar(self.graph_stop) or None  # type: ignore[attr-defined]

@@ -1,0 +1,199 @@
+"""A line being typed at a stop -> what its last word may become: nodes, layers, variables, watches; and the toolbar."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+NODE_COMMANDS = ("ni", "li", "lo")
+EXPRESSION_COMMANDS = (
+    "pt",
+    "hist",
+    "plot",
+    "tdiff",
+    "graph",
+    "retraces",
+    "p",
+    "pp",
+    "display",
+    "whatis",
+    "why",
+    "rerun",
+)
+BREAK_COMMANDS = ("b", "break", "tbreak")
+WATCH_WORDS = ("nan", "inf", "none", "grad", "update", "in", "allow", "every")
+OPTIONS = {
+    "pt": ("-a", "-r", "-s", "--axis"),
+    "hist": ("--png", "--tb"),
+    "plot": ("--png", "--tb"),
+    "lt": ("-f", "-n", "-t", "-s", "-a"),
+    "ni": ("-a", "-t"),
+    "li": ("-d", "-t", "-c"),
+    "lo": ("-d", "-t", "-c"),
+    "graph": ("-a", "--dot", "--svg", "--pbtxt", "--tb"),
+}
+MOST = 200  # names offered at once
+NAME = re.compile(r"[\w.\[\]'\"]*$")
+
+
+class Completion:
+    """Candidates for the word under the cursor at a stop of `debugger`; never raises, never evaluates a call."""
+
+    def __init__(self, debugger: Any) -> None:
+        self.debugger = debugger
+
+    def candidates(self, line: str, word: str) -> list[str]:
+        """What the word may become, given the line up to its end."""
+        try:
+            found = dict.fromkeys(each for each in self.offered(line, word) if each.startswith(word) and each != word)
+        except Exception:  # a completion that fails offers nothing
+            return []
+        return list(found)[:MOST]
+
+    def offered(self, line: str, word: str) -> Iterator[str]:
+        """All names that may stand here."""
+        command, space, rest = line.lstrip().partition(" ")
+        if not space:
+            yield from self.commands()
+            return
+        if word.startswith("-"):
+            yield from OPTIONS.get(command, ())
+        elif command in NODE_COMMANDS:
+            yield from self.nodes()
+        elif command == "lt":
+            yield from self.after_lt_option(rest)
+        elif command in BREAK_COMMANDS:
+            yield from self.named_breakpoints(rest)
+        elif command == "watch":
+            yield from WATCH_WORDS
+            yield from (f"grad:{name}" for name in self.variables())
+        elif command == "unwatch":
+            yield from self.watches()
+        elif command in ("help", "h"):
+            yield from self.commands()
+        if command in EXPRESSION_COMMANDS or not command.isidentifier():
+            yield from self.expressions(word, functions=command in ("graph", "retraces", "rerun"))
+
+    def commands(self) -> Iterator[str]:
+        """The commands."""
+        return (name.removeprefix("do_") for name in dir(self.debugger) if name.startswith("do_"))
+
+    def nodes(self) -> Iterator[str]:
+        """The ops of this execution."""
+        for level in self.debugger.execution().levels:
+            yield from (node.name for node in level.record.nodes)
+            yield from level.suffixes.values()
+
+    def after_lt_option(self, rest: str) -> Iterator[str]:
+        """What the option before the word takes."""
+        words = rest.split()
+        last = words[-2 if rest and not rest.endswith(" ") and len(words) > 1 else -1] if words else ""
+        if last == "-t":
+            for level in self.debugger.execution().levels:
+                yield from (node.op for node in level.record.nodes)
+        elif last == "-f":
+            yield from ("nan", "inf")
+        elif last == "-s":
+            yield from ("time", "name", "op", "line", "size", "bad")
+        else:
+            yield from self.nodes()
+
+    def named_breakpoints(self, rest: str) -> Iterator[str]:
+        """`op:` and `layer:` with the names there are."""
+        yield from ("op:", "layer:")
+        if rest.startswith("layer:"):
+            yield from (f"layer:{name}" for name in self.layers())
+        if rest.startswith("op:"):
+            for level in self.debugger.execution().levels:
+                yield from (f"op:{node.op}" for node in level.record.nodes)
+
+    def layers(self) -> Iterator[str]:
+        """The names of the Keras layers in reach."""
+        for value in self.visible().values():
+            for layer in flattened(value):
+                yield str(layer.name)
+
+    def variables(self) -> Iterator[str]:
+        """The paths of the variables of the models in reach."""
+        for value in list(self.visible().values()):
+            found = getattr(value, "trainable_variables", None) if is_layer(value) else None
+            yield from (str(getattr(each, "path", each.name)) for each in found or ())
+
+    def watches(self) -> Iterator[str]:
+        """The numbers of the watches."""
+        watches = getattr(getattr(self.debugger, "session", None), "watches", None)
+        for n, each in enumerate(getattr(watches, "watches", None) or (), 1):
+            yield str(getattr(each, "number", n))
+
+    def visible(self) -> dict[str, Any]:
+        """The names of the current frame."""
+        return {**self.debugger.curframe.f_globals, **self.debugger.curframe_locals}
+
+    def expressions(self, word: str, functions: bool = False) -> Iterator[str]:
+        """Names and attributes, of tf.functions only where one is wanted and the word has no dot."""
+        names = self.visible()
+        owner, dot, _ = word.rpartition(".")
+        if not dot:
+            tensors = [
+                name for name, value in names.items() if not name.startswith("__") and is_interesting(value, functions)
+            ]
+            yield from tensors
+            yield from (name for name in names if not name.startswith("_"))
+            return
+        value: Any = names.get(owner.split(".")[0])
+        for part in owner.split(".")[1:]:
+            value = getattr(value, part)
+        yield from (f"{owner}.{name}" for name in dir(value) if not name.startswith("_"))
+
+
+def is_layer(value: Any) -> bool:
+    """Whether the value is a Keras layer or model, without importing Keras."""
+    modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
+    return any(isinstance(value, module.layers.Layer) for module in modules if hasattr(module, "layers"))
+
+
+def flattened(value: Any) -> Iterable[Any]:
+    """A model's layers, nested ones too; the layer itself."""
+    if not is_layer(value):
+        return ()
+    inner = getattr(value, "_flatten_layers", None)
+    return inner() if callable(inner) else (value, *getattr(value, "layers", ()))
+
+
+def is_interesting(value: Any, functions: bool) -> bool:
+    """Whether a name is worth offering first: a tensor, variable or model; where wanted, a tf.function."""
+    if functions:
+        return hasattr(value, "python_function") or is_layer(value) or hasattr(value, "signatures")
+    return (hasattr(value, "dtype") and hasattr(value, "shape")) or is_layer(value)
+
+
+def toolbar(stop: Any) -> str:
+    """One line on a graph stop: function, line, pass, replica, XLA; "" elsewhere."""
+    if stop is None or not stop.live:
+        return ""
+    place, point = stop.live[-1], stop.hit.point
+    names = [frame.function for frame in stop.live if frame.activation and not frame.hidden] or [place.function]
+    parts = [" > ".join(names), f"{os.path.basename(place.filename)}:{place.lineno}", f"pass {stop.number_of_pass}"]
+    replica = replica_of(place.locals)
+    if replica is not None:
+        parts.append(f"replica {replica}")
+    if point.xla:
+        parts.append("XLA off")
+    return " · ".join(parts)
+
+
+def replica_of(names: dict[str, Any]) -> str | None:
+    """The device of the stop's tensors, where there are several replicas."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not hasattr(tensorflow, "config"):
+        return None
+    if len(tensorflow.config.list_logical_devices()) < 2:
+        return None
+    for value in names.values():
+        device = getattr(value, "device", None)
+        if isinstance(device, str) and device:
+            return ":".join(device.lower().split(":")[-2:])
+    return None
