@@ -100,6 +100,19 @@ def graph_called(frame: FrameType) -> str:
     return ""
 
 
+def graph_run(frame: FrameType) -> tuple[Any, list[Any]] | None:
+    """The graph of the function that a frame of TensorFlow's runs, and what it runs on."""
+    if not graph_called(frame) or not frame.f_locals.get("args"):
+        return None
+    graph = getattr(frame.f_locals["self"], "graph", None)
+    return (graph, list(frame.f_locals["args"])) if graph is not None else None
+
+
+def child_graph(graph: Any, name: str) -> Any | None:
+    """The graph of a function that ops of this graph call by name."""
+    return getattr(graph._functions.get(name), "graph", None)
+
+
 def failing_op(frame: FrameType | None) -> tuple[str, list[tuple[str, Any]]] | None:
     """The op that could not be added to a graph, and its inputs by name, of the frames that an error left."""
     for each in outward(frame):
@@ -253,7 +266,7 @@ def future_name(graph: Any, op_type: str, name: str | None) -> str:
 def places(op: Any) -> list[tuple[str, int, str]]:
     """The Python stack that made an op, outermost first: file, line, function, generated lines mapped to the user's."""
     try:
-        return [(frame.filename, frame.lineno, frame.name) for frame in op.traceback]
+        return [(frame.filename, frame.lineno, frame.name) for frame in op.traceback or ()]
     except (AttributeError, ValueError):
         return []
 

@@ -159,11 +159,28 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     """A run-time error of a graph: the user's frames inside the graph, at the op that failed."""
     found = scene_of(wreck, keeper)
     if found is None:
-        return with_line_facts(with_places(wreck), None)
+        return graph_alone(with_places(wreck))
     scene, note = found
     if not scene.certain:
         note += "; they are those of the last pass before the failure"
     return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
+
+
+def graph_alone(wreck: Wreck) -> Wreck:
+    """A run-time error of a graph whose Python is not at hand: the failing op's inputs, if they can be computed."""
+    run = next(
+        (r for f in internals_errors.outward(wreck.failure.deepest) if (r := internals_errors.graph_run(f))), None
+    )
+    if run is None or wreck.facts.error == "ResourceExhaustedError":
+        return with_line_facts(wreck, None)
+    try:
+        scene = refetch.fetch_inputs(*run, wreck.reported.node)
+    except Exception:  # what is computed on the way may fail as the op did
+        scene = None
+    if scene is None:
+        return with_line_facts(wreck, None)
+    note = "values: the op's inputs were computed from the graph and what it was called with"
+    return with_scene(replace(wreck, notes=(*wreck.notes, note)), scene)
 
 
 def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
@@ -269,7 +286,7 @@ def with_places(wreck: Wreck) -> Wreck:
     last = found[-1][0]
     place = Place(last.filename, last.lineno, last.function)
     facts = replace(wreck.facts, place=place, text=source_text(place.filename))
-    note = "the frames inside the graph have no values: the call could not be run again"
+    note = "the frames inside the graph have no values: its Python function is not at hand"
     return replace(wreck, entries=wreck.entries + found, facts=facts, notes=(note, *wreck.notes))
 
 

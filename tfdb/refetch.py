@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfdb import internals_errors
-from tfdb.retrace import Retrace, Scene, Target
+from tfdb import internals, internals_errors
+from tfdb.origins import origin
+from tfdb.retrace import Input, Retrace, Scene, Target
 
 SECONDS = 20.0  # for finding the element of a dataset that fails
 
@@ -105,3 +106,33 @@ def run_batches(
     except Exception:
         return None
     return None
+
+
+def fetch_inputs(graph: Any, values: Sequence[Any], node: str) -> Scene | None:
+    """The inputs of an op of a graph that ran on `values`, by running only what they need; no Python is needed.
+
+    Ops of functions that the graph calls are found too, those of branches and loops are not.
+    """
+    op = next((op for op in graph.get_operations() if op.name == node), None)
+    if op is not None:
+        found = needed(graph, values, op)
+        names = internals_errors.op_facts(op)[1]
+        lines = [origin(tensor) for tensor in op.inputs]
+        return Scene(op.type, node, tuple(map(Input, names, [""] * len(names), found, lines)), (), True)
+    for caller in graph.get_operations():
+        for name in internals.called_functions(caller.node_def.attr) if "PartitionedCall" in caller.type else ():
+            child = internals_errors.child_graph(graph, name)
+            scene = fetch_inputs(child, needed(graph, values, caller), node) if child is not None else None
+            if scene is not None:
+                return scene
+    return None
+
+
+def needed(graph: Any, values: Sequence[Any], op: Any) -> list[Any]:
+    """The values of an op's inputs."""
+    known = {id(tensor): value for tensor, value in zip(graph.inputs, values, strict=True)}
+    wanted = [tensor for tensor in op.inputs if id(tensor) not in known]
+    if wanted:
+        ops = internals_errors.ancestors(wanted)
+        known.update(zip(map(id, wanted), internals_errors.run_part(ops, graph.inputs, values, wanted), strict=True))
+    return [known[id(tensor)] for tensor in op.inputs]

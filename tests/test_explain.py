@@ -1,0 +1,190 @@
+"""What TensorFlow says of an error, and facts around it -> what is shown of it."""
+
+import textwrap
+
+import pytest
+
+from tfdb.explain import Facts, Leak, Operand, Place, report
+from tfdb.explanations import explain
+
+GRAPH_ERROR = """Graph execution error:
+
+Detected at node while/GatherV2 defined at (most recent call last):
+  File "/home/me/train.py", line 9, in <module>
+
+  File "/home/me/train.py", line 6, in walk
+
+indices = 6 is not in [0, 5)
+\t [[{{node while/GatherV2}}]] [Op:__inference_walk_65]"""
+
+MAP_ERROR = """{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/CPU:0}} Input to reshape is a \
+tensor with 10 values, but the requested shape requires a multiple of 3
+\t [[{{node Reshape}}]] [Op:IteratorGetNext] name: """
+
+PYTHON_ERROR = """{{function_node __wrapped__IteratorGetNext}} Error in user-defined function passed to MapDataset:1 \
+transformation with iterator: Iterator::Root::Prefetch::Map: KeyError: 2
+Traceback (most recent call last):
+
+  File "/home/me/data.py", line 15, in lookup
+    value = table[k]
+
+KeyError: 2
+
+
+\t [[{{node EagerPyFunc}}]] [Op:IteratorGetNext] name: """
+
+KERAS_ERROR = """Exception encountered when calling Shift.call().
+
+\x1b[1mInput 'y' of 'AddV2' Op has type float32 that does not match type float16 of argument 'x'.\x1b[0m
+
+Arguments received by Shift.call():
+  • x=tf.Tensor(shape=(None, 3), dtype=float16)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "node", "python", "layer"),
+    [
+        (GRAPH_ERROR, "indices = 6 is not in [0, 5)", "while/GatherV2", "", ""),
+        (
+            MAP_ERROR,
+            "Input to reshape is a tensor with 10 values, but the requested shape requires a multiple of 3",
+            "Reshape",
+            "",
+            "",
+        ),
+        (PYTHON_ERROR, "KeyError: 2", "EagerPyFunc", "KeyError: 2", ""),
+        (
+            KERAS_ERROR,
+            "Input 'y' of 'AddV2' Op has type float32 that does not match type float16 of argument 'x'.",
+            "",
+            "",
+            "Shift.call()",
+        ),
+        ("division by zero", "division by zero", "", "", ""),
+        ("", "", "", "", ""),
+    ],
+)
+def test_a_message_is_cut_to_what_matters(text: str, message: str, node: str, python: str, layer: str) -> None:
+    said = report(text)
+    assert (said.message, said.node, said.python, said.layer) == (message, node, python, layer)
+
+
+def test_the_places_of_a_message_are_the_stack_of_the_op() -> None:
+    assert [(place.short, place.function) for place in report(GRAPH_ERROR).places] == [
+        ("train.py:9", "<module>"),
+        ("train.py:6", "walk"),
+    ]
+
+
+def test_a_long_message_ends_with_its_first_sentence() -> None:
+    said = report("Using a symbolic tensor as a bool is not allowed. " + "You can attempt this and that. " * 20)
+    assert said.message == "Using a symbolic tensor as a bool is not allowed."
+    assert "attempt" in said.body
+
+
+SOURCE = textwrap.dedent(
+    """\
+    def grow(n, x):
+        acc = tf.zeros([1])
+        for i in tf.range(n):
+            part = acc
+            acc = tf.concat([part, [i]], axis=0)
+        if x > 0:
+            y = x
+        else:
+            y = None
+        if x > 1:
+            return y
+        self.last = y
+        w = tf.Variable(1.0)
+        return acc
+    """
+)
+
+
+def facts(message: str, line: int = 3, *operands: Operand, **more: object) -> Facts:
+    return Facts("ValueError", message, Place("/me/a.py", line, "grow"), SOURCE, operands=operands, **more)  # type: ignore[arg-type]
+
+
+X = Operand("kept", "float32", (4,), "a.py:2")
+Y = Operand("weights", "float32", (3,), "a.py:4")
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (facts("Incompatible shapes: [4] vs. [3]", 3, X, Y, op="AddV2"), ("AddV2", "kept float32(4,) from a.py:2", "weights")),
+        (
+            facts("Dimensions must be equal, but are 4 and 3 for '{{node a}} = Add(x, y)' with input shapes: [4], [3]."),
+            ("[4]", "[3]"),
+        ),
+        (
+            facts("indices[1,2] = 12 is not in [0, 10)", 3, Operand("ids", "int32", (2, 3), "", "indices")),
+            ("ids[1,2] is 12", "10 rows", "0 to 9"),
+        ),
+        (facts("Received a label value of 4 which is outside the valid range of [0, 4).  Label values: 4 1"), ("4", "0 to 3")),
+        (
+            facts("'acc' has shape (1,) before the loop, but shape (2,) after one iteration. Use tf.autograph"),
+            ("acc", "line 3", "(1,)", "(2,)", "line 5 grows it"),
+        ),
+        (
+            facts("'acc' has dtype int32 before the loop, but dtype float32 after one iteration"),
+            ("acc", "int32", "float32", "line 5"),
+        ),
+        (facts("'y' is None at the end of the else branch.", 6), ("y is None", "else branch (line 9)", "line 6")),
+        (facts("'y' must also be initialized in the else branch", 6), ("y", "else branch", "line 7")),
+        (facts("the else branch must also have a return statement.", 10), ("else branch", "line 10", "line 11")),
+        (
+            facts("'y' has dtype float32 in the main branch, but dtype int32 in the else branch", 6),
+            ("float32 in the main branch (line 7)", "int32 in the else branch (line 9)"),
+        ),
+        (
+            facts(
+                "Input 'y' of 'AddV2' Op has type float32 that does not match type float16 of argument 'x'.",
+                3,
+                Operand("x", "float16", (None, 3)),
+                Operand("bias", "float32", (3,)),
+            ),
+            ("float32 meets float16", "x float16(None, 3)", "bias float32(3,)"),
+        ),
+        (facts("tf.function only supports singleton tf.Variables created on the first call.", 13), ("a.py:13", "tf.Variable")),
+        (
+            facts(
+                "Binding inputs to tf.function failed due to `Can not cast TensorSpec(shape=(2, 3), dtype=tf.int32, name=None) "
+                "to TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)`. Received args: () for signature: "
+                "(x: TensorSpec(shape=(None, 3), dtype=tf.float32, name=None))."
+            ),
+            ("x: float32(None, 3)", "int32(2, 3)"),
+        ),
+        (
+            facts("Using a symbolic `tf.Tensor` as a Python `bool` is not allowed.", 3, has_source=False),
+            ("no source of grow()",),
+        ),
+        (facts("'SymbolicTensor' object has no attribute 'numpy'"), ("grow()", "tf.py_function")),
+        (
+            facts("OOM when allocating tensor with shape[100000,100000] and type float on CPU:0", 3, op="Mul"),
+            ("Mul", "[100000,100000]", "37.3 GiB"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_usual_errors_are_explained(given: Facts, parts: tuple[str, ...]) -> None:
+    sentence = explain(given)
+    assert sentence is not None
+    assert not [part for part in parts if part not in sentence], sentence
+
+
+@pytest.mark.parametrize("message", ["division by zero", "", "list index out of range", "no such file: shapes.txt"])
+def test_other_errors_are_left_unexplained(message: str) -> None:
+    assert explain(facts(message)) is None
+
+
+def test_a_leak_names_the_line_that_kept_the_tensor() -> None:
+    leak = Leak("net.last", "y:0", Place("/me/a.py", 7, "grow"), SOURCE)
+    sentence = explain(Facts("TypeError", "out of scope", Place("/me/b.py", 40, "main"), leak=leak))
+    assert sentence is not None
+    assert "net.last" in sentence and "a.py:12 kept it" in sentence and "b.py:40 uses it" in sentence
+
+
+def test_without_source_an_explanation_does_without_lines() -> None:
+    given = Facts("ValueError", "'acc' has shape (1,) before the loop, but shape (2,) after one iteration.")
+    assert explain(given) is not None

@@ -1,0 +1,424 @@
+"""Programs that fail -> the user's frames, with the values of the failing call, and what is said of the error."""
+
+import io
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdb
+from tfdb import postmortem, prompt, session
+from tfdb.commands.errors import postmortem_lines
+from tfdb.kept import Keeper
+from tfdb.postmortem import Wreck
+
+FILE = __file__
+VECTOR = tf.TensorSpec([None], tf.float32)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One of the user's frames of a wreck: the function, the text of its line, and its names."""
+
+    function: str
+    source: str
+    names: dict[str, Any]
+
+
+def examined(program: Callable[[], object], keeper: Keeper | None = None) -> Wreck:
+    """The wreck of a program that must fail."""
+    try:
+        program()
+    except Exception as error:
+        return postmortem.examine(error, keeper)
+    raise AssertionError("the program did not fail")
+
+
+def frames_of(wreck: Wreck) -> list[Frame]:
+    """The frames of this file, outermost first, as the prompt would show them."""
+
+    def at(stack: list[Any]) -> list[Frame]:
+        return [
+            Frame(each.f_code.co_name, linecache.getline(FILE, line).strip(), dict(each.f_locals))
+            for each, line in stack
+            if each.f_code.co_filename == FILE
+        ]
+
+    return wreck.standing(at)
+
+
+def text_of(wreck: Wreck) -> str:
+    return "\n".join(postmortem_lines(wreck, 160))
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    made = Keeper()
+    made.install()
+    yield made
+    made.remove()
+
+
+# -- errors of running graphs --------------------------------------------------------------------------------------
+
+
+def add_up(kept: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    doubled = kept * 2.0
+    return doubled + other
+
+
+@tf.function(input_signature=[VECTOR, VECTOR])
+def positive_sum(values: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    kept = tf.boolean_mask(values, values > 0.0)
+    return add_up(kept, other)
+
+
+def test_a_graph_error_has_the_frames_and_values_of_the_failing_call() -> None:
+    positive_sum(tf.constant([1.0, 2.0]), tf.constant([1.0, 2.0]))
+    wreck = examined(lambda: positive_sum(tf.constant([1.0, -2.0, 3.0]), tf.constant([1.0, 2.0, 3.0])))
+    *_, outer, inner = frames_of(wreck)
+    assert (outer.function, outer.source) == ("positive_sum", "return add_up(kept, other)")
+    assert (inner.function, inner.source) == ("add_up", "return doubled + other")
+    assert inner.names["kept"].numpy().tolist() == [1.0, 3.0]
+    assert inner.names["doubled"].numpy().tolist() == [2.0, 6.0]
+    assert outer.names["values"].numpy().tolist() == [1.0, -2.0, 3.0]
+    text = text_of(wreck)
+    assert "AddV2" in text and "doubled float32(2,)" in text and "other float32(3,)" in text
+    assert "the graph was run again" in text
+
+
+@tf.function
+def walk(table: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    total = tf.constant(0.0)
+    for step in tf.range(count):
+        if step > 0:
+            total += tf.reduce_sum(tf.gather(table, step * 2))
+    return total
+
+
+def test_in_a_loop_the_values_are_those_of_the_failing_iteration() -> None:
+    *_, frame = frames_of(examined(lambda: walk(tf.ones([5, 2]), tf.constant(9))))
+    assert frame.source.startswith("total += ")
+    assert int(frame.names["step"]) == 3
+    assert float(frame.names["total"]) == 4.0
+
+
+@tf.function
+def lookup(table: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    scaled = table * 3.0
+    return tf.gather(scaled, index)
+
+
+def test_nested_functions_all_have_values_and_variables_are_put_back() -> None:
+    count = tf.Variable(0.0)
+
+    @tf.function
+    def outer(table: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        count.assign_add(1.0)
+        moved = index + 5
+        return tf.reduce_sum(lookup(table, moved))
+
+    outer(tf.ones([8]), tf.constant([0, 1]))
+    wreck = examined(lambda: outer(tf.ones([8]), tf.constant([0, 3])))
+    after = float(count)
+    *_, caller, called = frames_of(wreck)
+    assert called.names["index"].numpy().tolist() == [5, 8]
+    assert called.names["scaled"].numpy().tolist() == [3.0] * 8
+    assert caller.names["moved"].numpy().tolist() == [5, 8]
+    assert float(count) == after
+    assert "index[1] is 8" in text_of(wreck)
+
+
+@tf.function(jit_compile=True, input_signature=[VECTOR, VECTOR])
+def compiled(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    twice = a * 2.0
+    return twice + b
+
+
+def test_a_compiled_function_too() -> None:
+    *_, frame = frames_of(examined(lambda: compiled(tf.ones([2]), tf.ones([3]))))
+    assert frame.names["twice"].numpy().tolist() == [2.0, 2.0]
+
+
+def cut(number: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    part = tf.range(10) + number
+    return tf.reshape(part, [rows, -1])
+
+
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_a_dataset_function_has_the_element_that_fails(parallel: int | None) -> None:
+    data = tf.data.Dataset.from_tensor_slices(([0, 1, 2, 3], [1, 2, 5, 3])).map(cut, parallel).batch(1).prefetch(1)
+    wreck = examined(lambda: list(data))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, int(frame.names["number"]), int(frame.names["rows"])) == ("cut", 3, 3)
+    assert "element 3 fails" in text_of(wreck)
+
+
+@tf.function
+def total_of(data: tf.data.Dataset) -> tf.Tensor:
+    total = 0.0
+    for row, rows in data:
+        total += tf.reduce_sum(tf.reshape(row, [rows, 2]))
+    return total
+
+
+def test_a_loop_over_a_dataset_in_a_graph() -> None:
+    data = tf.data.Dataset.from_tensor_slices((tf.ones([3, 6]), [3, 3, 4]))
+    *_, frame = frames_of(examined(lambda: total_of(data)))
+    assert (int(frame.names["rows"]), float(frame.names["total"])) == (4, 12.0)
+
+
+class Bag(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = keras.layers.Embedding(10, 2)
+        self.head = keras.layers.Dense(1)
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        rows = self.table(ids)
+        return self.head(rows[:, 0] + rows[:, 1])
+
+
+def fit_bag(steps_per_execution: int = 1) -> None:
+    ids = np.array([[1, 2], [3, 4], [5, 6], [7, 8], [9, 0], [1, 12]], "int32")
+    model = Bag()
+    model.compile(optimizer="sgd", loss="mse", steps_per_execution=steps_per_execution)
+    model.fit(ids, np.ones((6, 1), "float32"), batch_size=2, shuffle=False, verbose=0)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_fit_has_the_batch(kept: bool, request: pytest.FixtureRequest) -> None:
+    wreck = examined(fit_bag, request.getfixturevalue("keeper") if kept else None)
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.source) == ("call", "rows = self.table(ids)")
+    assert frame.names["ids"].numpy().tolist() == [[9, 0], [1, 12]]
+    text = text_of(wreck)
+    assert "ids[1,1] is 12" in text and "10 rows" in text and "batch 3 of 3" in text
+
+
+def test_fit_with_several_steps_an_execution(keeper: Keeper) -> None:
+    *_, frame = frames_of(examined(lambda: fit_bag(3), keeper))
+    assert frame.names["ids"].numpy().tolist()[1] == [1, 12]
+
+
+def test_keeping_batches_leaves_training_bit_for_bit_the_same(keeper: Keeper) -> None:
+    def weights() -> list[np.ndarray]:
+        keras.utils.set_random_seed(7)
+        model = keras.Sequential([keras.layers.Dense(5, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+        model.compile(optimizer="adam", loss="mse")
+        x = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
+        model.fit(x, x[:, :1], batch_size=8, epochs=2, verbose=0)
+        return model.get_weights()
+
+    with_keeper = weights()
+    keeper.remove()
+    assert all(np.array_equal(a, b) for a, b in zip(with_keeper, weights(), strict=True))
+
+
+NAMES = ["a", "b"]
+
+
+def host(index: tf.Tensor) -> np.float32:
+    position = int(index) + 1
+    return np.float32(len(NAMES[position]))
+
+
+@pytest.mark.parametrize("door", [tf.py_function, tf.numpy_function])
+def test_an_error_in_a_python_function_has_its_own_frame(door: Any, keeper: Keeper) -> None:
+    @tf.function
+    def call(index: tf.Tensor) -> tf.Tensor:
+        return door(host, [index], tf.float32)
+
+    call(tf.constant(0))
+    wreck = examined(lambda: call(tf.constant(1)), keeper)
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.source, frame.names["position"]) == ("host", "return np.float32(len(NAMES[position]))", 2)
+    assert text_of(wreck).startswith("IndexError: list index out of range")
+
+
+def test_a_concrete_function_shows_the_lines_and_the_inputs_of_the_op() -> None:
+    concrete = positive_sum.get_concrete_function()
+    wreck = examined(lambda: concrete(tf.constant([1.0, 2.0]), tf.constant([1.0, 2.0, 3.0])))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.source) == ("add_up", "return doubled + other")
+    assert "float32(2,)" in text_of(wreck) and "[2, 4]" in text_of(wreck)
+
+
+# -- errors while tracing ------------------------------------------------------------------------------------------
+
+
+@tf.function
+def grow(count: tf.Tensor) -> tf.Tensor:
+    found = tf.zeros([1], tf.int32)
+    for each in tf.range(count):
+        found = tf.concat([found, [each]], axis=0)
+    return found
+
+
+def test_a_tracing_error_stands_in_the_users_line_with_values() -> None:
+    wreck = examined(lambda: grow(tf.constant(4)))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.source) == ("grow", "for each in tf.range(count):")
+    assert int(frame.names["count"]) == 4
+    assert not any("autograph_generated" in str(entry) for entry in wreck.entries)
+    assert wreck.sentence is not None and "found" in wreck.sentence and "grows it" in wreck.sentence
+
+
+def half(value: tf.Tensor) -> tf.Tensor:
+    part = value / 2.0
+    return part + tf.constant([1.0, 2.0], tf.float64)
+
+
+@tf.function
+def through(value: tf.Tensor) -> tf.Tensor:
+    if tf.reduce_sum(value) > 0.0:
+        value = half(value)
+    return value
+
+
+def test_the_whole_user_stack_of_a_tracing_error_has_values() -> None:
+    wreck = examined(lambda: through(tf.constant([2.0, 4.0])))
+    *_, outer, inner = frames_of(wreck)
+    assert (outer.function, inner.function) == ("through", "half")
+    assert inner.names["part"].numpy().tolist() == [1.0, 2.0]
+    assert wreck.sentence is not None and "part float32(2,)" in wreck.sentence and "float64" in wreck.sentence
+
+
+def test_in_a_dataset_function_values_are_those_of_the_first_element() -> None:
+    def parse(line: tf.Tensor) -> Any:
+        return line.numpy().decode()
+
+    wreck = examined(lambda: tf.data.Dataset.from_tensor_slices([b"3,4", b"5,6"]).map(parse))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.names["line"].numpy()) == ("parse", b"3,4")
+    assert "first element" in text_of(wreck)
+
+
+class Shift(keras.layers.Layer):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        bias = tf.constant([1.0, 2.0, 3.0])
+        return x + bias
+
+    def compute_output_spec(self, x: Any) -> Any:
+        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+
+
+def test_a_tracing_error_in_a_keras_layer_has_the_batch() -> None:
+    model = keras.Sequential([keras.Input((3,)), Shift(dtype="mixed_float16")])
+    model.compile(optimizer="sgd", loss="mse")
+    wreck = examined(lambda: model.fit(np.ones((4, 3), "float32"), np.zeros((4, 3), "float32"), verbose=0))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, frame.names["x"].dtype, tuple(frame.names["x"].shape)) == ("call", tf.float16, (4, 3))
+    assert frame.names["bias"].numpy().tolist() == [1.0, 2.0, 3.0]
+    assert wreck.sentence is not None and "x float16(None, 3)" in wreck.sentence and "bias float32(3,)" in wreck.sentence
+
+
+class Net(tf.Module):
+    last: Any = None
+
+    @tf.function
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        hidden = x * 2.0
+        self.last = hidden
+        return tf.reduce_sum(hidden)
+
+
+def test_a_leaked_tensor_is_followed_to_the_line_that_kept_it() -> None:
+    net = Net()
+    net(tf.constant([1.0, 2.0]))
+    wreck = examined(lambda: tf.reduce_mean(net.last))
+    line = next(number for number, text in enumerate(linecache.getlines(FILE), 1) if "self.last = hidden" in text)
+    assert wreck.sentence is not None and f"test_postmortem.py:{line} kept it" in wreck.sentence
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, None])])
+def product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    tripled = a * 3.0
+    return tf.matmul(tripled, b)
+
+
+def test_a_function_traced_before_that_does_not_take_these_shapes() -> None:
+    @tf.function
+    def outer(x: tf.Tensor) -> tf.Tensor:
+        return product(x + 1.0, tf.ones([4, 2]))
+
+    outer(tf.ones([2, 4]))
+    *_, caller, called = frames_of(examined(lambda: outer(tf.ones([2, 3]))))
+    assert (caller.function, called.function, called.source) == ("outer", "product", "return tf.matmul(tripled, b)")
+    assert called.names["tripled"].numpy().tolist() == [[6.0] * 3] * 2
+
+
+# -- plain errors, and the prompt ----------------------------------------------------------------------------------
+
+
+def load(table: dict[str, int], key: str) -> int:
+    try:
+        return table[key]
+    except KeyError as error:
+        raise ValueError("no such key") from error
+
+
+def test_the_users_own_raise_is_where_it_stands_and_names_its_cause() -> None:
+    wreck = examined(lambda: load({}, "a"))
+    *_, frame = frames_of(wreck)
+    assert frame.source == 'raise ValueError("no such key") from error'
+    assert any(note.startswith("caused by KeyError: 'a'") for note in wreck.notes)
+
+
+def test_an_exception_without_traceback_has_no_stack() -> None:
+    assert postmortem.examine(ValueError("never raised")).entries == ()
+
+
+def session_of(program: Callable[[], object], typed: str) -> str:
+    """What the prompt prints for commands typed after the program's error."""
+    output = io.StringIO()
+    debugger = prompt.plain_debugger(stdin=io.StringIO(typed), stdout=output)
+    with session.using(debugger):
+        with tfdb.launch_tfdb_on_exception():
+            program()
+    return output.getvalue()
+
+
+def test_the_prompt_moves_between_graph_and_eager_frames() -> None:
+    def program() -> None:
+        sizes = [3]
+        positive_sum(tf.ones([2]), tf.ones(sizes))
+
+    text = session_of(program, "p doubled.numpy()\na\nu\np kept.numpy()\nu\np sizes\nwhy\nfull\nq\n")
+    assert "array([2., 2.]" in text and "kept = <tf.Tensor: shape=(2,)" in text and "array([1., 1.]" in text and "[3]" in text
+    assert "AddV2 was given shapes" in text
+    assert "Detected at node" in text
+
+
+def test_why_explains_an_expression() -> None:
+    net = Net()
+    net(tf.constant([1.0]))
+    assert "kept it while" in session_of(lambda: net.last + 1.0, "why net.last\nwhy net\nq\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_error_passes_through(error: type[BaseException]) -> None:
+    def program() -> None:
+        raise error
+
+    with pytest.raises(error):
+        session_of(program, "")
+
+
+def test_post_mortem_needs_an_exception() -> None:
+    with pytest.raises(ValueError, match="no exception"):
+        tfdb.post_mortem()
+
+
+def test_a_fault_of_the_examination_leaves_the_plain_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(postmortem, "graph_wreck", fail)
+    wreck = examined(lambda: positive_sum(tf.ones([2]), tf.ones([3])))
+    assert wreck.entries and "RuntimeError: no luck" in text_of(wreck)
