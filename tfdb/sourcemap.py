@@ -5,6 +5,7 @@ puts them together again: the user's file, line and function, and the frames tha
 """
 
 import functools
+import inspect
 import operator
 import os
 import re
@@ -134,6 +135,8 @@ def line_before(
 def is_scaffolding(frame: FrameType, function: str) -> bool:
     """Whether AutoGraph made this closure for a branch, a loop or an expression inside the user's `function`."""
     name = frame.f_code.co_name
+    if name == "<lambda>" and frame.f_code.co_argcount:
+        return False  # AutoGraph's own take no arguments
     return SCAFFOLDING.fullmatch(name) is not None and name != function and not (name == "<lambda>" == named(function))
 
 
@@ -145,22 +148,35 @@ def named(function: str) -> str:
 def converted(origin: tuple[str, int, str], base: FrameType, inner: list[FrameType]) -> Activation:
     """The activation of a generated function, at the user's line `origin`."""
     filename, lineno, function = origin
-    name = named(function)
-    code = original_code(base, name, lineno)
-    return Activation(filename, lineno, name, code, (base, *reversed(inner)))
+    name = "<lambda>" if base.f_code.co_name == "<lambda>" else named(function)
+    for entity in converted_entities(base):
+        code = getattr(entity, "__code__", None)
+        if code is None:
+            continue
+        shift = shift_of_wrapper(entity, code) if code.co_name == name else 0
+        found = find_code(code, name, lineno + shift)
+        if found is not None:
+            return Activation(found.co_filename, lineno + shift, name, found, (base, *reversed(inner)))
+    return Activation(filename, lineno, name, None, (base, *reversed(inner)))
 
 
-def original_code(base: FrameType, name: str, lineno: int) -> CodeType | None:
-    """The user's code object that a generated frame was made from: AutoGraph's callers still hold the functions."""
+def converted_entities(base: FrameType) -> Iterator[Any]:
+    """The user's functions that AutoGraph's callers around a generated frame hold, innermost first."""
     frame = base.f_back
     while frame is not None:
         if frame.f_code.co_name == "converted_call":
-            code = getattr(frame.f_locals.get("target_entity"), "__code__", None)
-            found = find_code(code, name, lineno) if code is not None else None
-            if found is not None:
-                return found
+            yield frame.f_locals.get("target_entity")
         frame = frame.f_back
-    return None
+
+
+def shift_of_wrapper(entity: Any, code: CodeType) -> int:
+    """What AutoGraph's lines of a `functools.wraps` wrapper lack: it counts them from the wrapped function's first."""
+    if not hasattr(entity, "__wrapped__"):
+        return 0
+    try:
+        return code.co_firstlineno - inspect.getsourcelines(entity)[1]
+    except (OSError, TypeError):
+        return 0
 
 
 def find_code(code: CodeType, name: str, lineno: int) -> CodeType | None:
