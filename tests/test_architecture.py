@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
-    "prompt": {"tfdb", "__main__", "prompt", "commands", "completion", "callbacks", "extension", "remote"},
+    "prompt": {"tfdb", "__main__", "prompt", "uncaught", "commands", "completion", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",

@@ -14,7 +14,7 @@ __all__ = [
 
 _HOMES = {
     "run": "entry", "runcall": "entry", "runeval": "entry", "summary": "tensors",
-    "post_mortem": "prompt", "pm": "prompt", "launch_tfdb_on_exception": "prompt", "iex": "prompt",
+    "post_mortem": "uncaught", "pm": "uncaught", "launch_tfdb_on_exception": "uncaught", "iex": "uncaught",
 }  # fmt: skip
 
 

@@ -120,11 +120,11 @@ def exit_status(error: SystemExit) -> int:
 
 def after_error(error: BaseException, ending: Any) -> int:
     """Post-mortem of an uncaught error, or its report; returns the exit status."""
-    from tfdb import entry, prompt
+    from tfdb import entry, uncaught
 
     entry.stop_tracing()
     with suppress(Quit):
-        prompt.after_error(error, ending)
+        uncaught.after_error(error, ending)
     return 1
 
 

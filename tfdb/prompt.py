@@ -10,14 +10,13 @@ import linecache
 import pdb
 import sys
 import threading
-import traceback
-from contextlib import ContextDecorator
-from types import FrameType, SimpleNamespace, TracebackType
+from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
-from tfdb import internals, postmortem
+from tfdb import internals
 from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.errors import ErrorCommands
+from tfdb.commands.gradients import GradientCommands
 from tfdb.commands.graph import GraphCommands
 from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.rerun import RerunCommands
@@ -31,7 +30,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session
@@ -117,6 +116,11 @@ class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, Er
         """One prompt at a time, in any thread."""
         with self.session.lock, self.session.prompting():
             super().interaction(frame, tb_or_exc)  # type: ignore[misc]
+
+    def onecmd(self, line: str) -> bool:
+        """Carry out one command; what it evaluates never stops."""
+        with self.session.evaluating():
+            return bool(super().onecmd(line))  # type: ignore[misc]
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
@@ -363,71 +367,3 @@ def make_worker_debugger(for_session: Session) -> Any:
 def can_prompt(debugger: Any) -> bool:
     """Whether anyone can answer this debugger's prompt."""
     return debugger.has_input
-
-
-def after_error(error: BaseException, ending: Any) -> None:
-    """Post-mortem of a program's uncaught error; without a prompt, only its traceback."""
-    if ending.no_prompt:
-        traceback.print_exception(error)
-    else:
-        post_mortem(error)
-
-
-def post_mortem(error: BaseException | TracebackType | None = None) -> None:
-    """Open the prompt at the innermost user frame of an error; in a graph too, with the values of the call that failed.
-
-    Args:
-        error: an exception or a traceback; default the exception that is being handled.
-
-    Raises:
-        ValueError: none is given and none is being handled.
-    """
-    error = sys.exc_info()[1] if error is None else error
-    if error is None:
-        raise ValueError("A valid traceback must be passed if no exception is being handled")
-    if isinstance(error, TracebackType):
-        error = owner_of(error)
-    from tfdb import session
-
-    now = session.current(make_debugger)
-    with now.aside():
-        wreck = postmortem.examine(error, now.keeper)
-    debugger = now.debugger
-    debugger.reset()
-    debugger.wreck_interaction(wreck)
-    debugger.quitting = False
-    debugger._set_stopinfo(debugger.botframe, None, -1)
-
-
-def owner_of(entry: TracebackType) -> BaseException:
-    """The exception that a traceback belongs to, as far as Python still knows it."""
-    for error in (sys.exc_info()[1], getattr(sys, "last_exc", None), getattr(sys, "last_value", None)):
-        if isinstance(error, BaseException) and error.__traceback__ is entry:
-            return error
-    return Exception("an error of which only the traceback is known").with_traceback(entry)
-
-
-def pm() -> None:
-    """Post-mortem of the last uncaught exception of an interactive session, as `pdb.pm`."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if error is None:
-        raise AttributeError("there is no last exception: sys.last_exc and sys.last_value are not set")
-    post_mortem(error)
-
-
-class launch_tfdb_on_exception(ContextDecorator):  # noqa: N801  # a function to its users, like ipdb's
-    """Within the block (or the decorated function), an error opens the prompt where it came from, and ends there."""
-
-    def __enter__(self) -> None:
-        from tfdb import session
-
-        session.current(make_debugger).arm()
-
-    def __exit__(self, kind: Any, error: BaseException | None, entry: Any) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        post_mortem(error)
-        return True
-
-
-iex = launch_tfdb_on_exception()
