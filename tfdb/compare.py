@@ -78,8 +78,8 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def difference(first: Any, second: Any) -> Difference:
-    """How `second` differs from `first`."""
+def difference(first: Any, second: Any, coarse: float = 0.0) -> Difference:
+    """How `second` differs from `first`; `coarse` is a rounding to allow whatever the dtype."""
     a, b = np.asarray(first), np.asarray(second)
     if a.dtype != b.dtype or a.shape != b.shape:
         return Difference("unlike", first=f"{a.dtype}{a.shape}", second=f"{b.dtype}{b.shape}")
@@ -95,7 +95,8 @@ def difference(first: Any, second: Any) -> Difference:
     if equal.all():
         return Difference("same")
     finite = sizes[np.isfinite(sizes)]
-    allowed = ROUNDING.get(a.dtype.name, 0.0) * float(finite.max(initial=0.0))
+    floating = a.dtype.name in ROUNDING
+    allowed = max(ROUNDING[a.dtype.name], coarse) * float(finite.max(initial=0.0)) if floating else 0.0
     beyond = gap > allowed
     place = tuple(int(i) for i in np.unravel_index(int(np.argmax(beyond if beyond.any() else gap)), a.shape))
     kind = "differs" if beyond.any() else "rounding"
@@ -121,7 +122,8 @@ def compare(
         ways = [eager]
         for name in WAYS[1:]:
             ways.append(Way(name, error=error) if given is None else as_graph(name, given, target, eager, aside))
-        base, rows = differences(ways)
+        coarse = coarsest(given) if given is not None else 0.0
+        base, rows = differences(ways, coarse)
         found, findings = partings(target, given, ways, logged, aside) if given is not None else ([], [])
         return Comparison(target, tuple(ways), base, tuple(rows), tuple(found), tuple(findings), tuple(notes))
     finally:
@@ -221,7 +223,13 @@ def is_float(value: Any) -> bool:
     return internals_gate.is_symbolic_eagerly(value) and value.dtype.is_floating
 
 
-def differences(ways: list[Way]) -> tuple[str, list[tuple[str, dict[str, Difference]]]]:
+def coarsest(given: Trace) -> float:
+    """The rounding of the least precise floats in a trace."""
+    dtypes = {tensor.dtype.name for op in given.concrete.graph.get_operations() for tensor in op.outputs}
+    return max([ROUNDING[name] for name in dtypes & ROUNDING.keys()], default=0.0)
+
+
+def differences(ways: list[Way], coarse: float) -> tuple[str, list[tuple[str, dict[str, Difference]]]]:
     """The way that others are held against, and each result's difference from it."""
     base = next((way for way in ways if way.error is None), None)
     if base is None:
@@ -234,7 +242,7 @@ def differences(ways: list[Way]) -> tuple[str, list[tuple[str, dict[str, Differe
         row = {}
         for way in others:
             there = name in base.results and name in way.results
-            row[way.name] = difference(base.results[name], way.results[name]) if there else missing
+            row[way.name] = difference(base.results[name], way.results[name], coarse) if there else missing
         rows.append((name, row))
     return base.name, rows
 
@@ -249,19 +257,28 @@ def partings(
         if way.error is None:
             with aside(), state.set_aside(target.at_call), contextlib.suppress(Exception):
                 every[way.name] = probes.run(given, xla=way is xla, every_op=True)
-    found = []
-    if "graph" in every and eager.error is None and apart(eager, graph):
+    found, findings, coarse = [], [], coarsest(given)
+    if "graph" in every and eager.error is None and apart(eager, graph, coarse):
         found += eager_parting(target, logged, every["graph"], given)
-    if "graph" in every and "XLA" in every and apart(graph, xla):
-        found += xla_parting(every["graph"], every["XLA"])
-    passed_over = unchecked(every["XLA"]) if "XLA" in every else ()
-    return found, list(dict.fromkeys(passed_over))
+        findings += [] if found else [f"op by op the graph agrees with eager code: {optimised('Grappler', coarse)}"]
+    if "graph" in every and "XLA" in every and apart(graph, xla, coarse):
+        parted = xla_parting(every["graph"], every["XLA"])
+        findings += [] if parted else [f"op by op XLA agrees with the graph: {optimised('XLA', coarse)}"]
+        found += parted
+    findings += unchecked(every["XLA"]) if "XLA" in every else ()
+    return found, list(dict.fromkeys(findings))
 
 
-def apart(first: Way, second: Way) -> bool:
+def optimised(optimiser: str, coarse: float) -> str:
+    """Why a whole graph may give other numbers than its ops do one by one."""
+    half = " (in half precision it overflows and rounds elsewhere then)" if coarse >= ROUNDING["float16"] else ""
+    return f"the difference comes from {optimiser} rearranging the arithmetic of the whole{half}"
+
+
+def apart(first: Way, second: Way, coarse: float) -> bool:
     """Whether any result of two ways differs by more than rounding."""
     names = first.results.keys() & second.results.keys()
-    return any(difference(first.results[name], second.results[name]).matters for name in names)
+    return any(difference(first.results[name], second.results[name], coarse).matters for name in names)
 
 
 def eager_parting(target: Target, logged: list[EagerOp], graph: Probe, given: Trace) -> list[Parting]:

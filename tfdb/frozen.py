@@ -19,6 +19,7 @@ MUTATORS = frozenset(
     "append extend insert add update pop popitem clear remove discard setdefault write".split()
 )
 RANDOM = ("np.random.", "numpy.random.", "random.", "time.", "datetime.", "uuid.", "os.urandom")
+CONTAINERS = (list, dict, set)
 KEPT = (bool, int, float, str, type(None), list, dict, set)
 SCALARS = (bool, int, float, complex, str, np.generic)
 
@@ -128,12 +129,14 @@ def frozen(function: Callable[..., Any]) -> list[Frozen]:
         return []
     node, first = tree
     names = scope(function)
+    changed = tuple(effect.text for effect in effects(function))
     found: dict[str, Frozen] = {}
     for each in ast.walk(node):
         if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load):
             text = ast.unparse(each)
             value = value_of(each, names, set(code.co_varnames) - {"self"})
-            if text not in found and is_plain(value):
+            written = any(line.startswith((f"{text}.", f"{text}[", f"{text} ")) for line in changed)
+            if text not in found and is_plain(value) and not written:
                 found[text] = Frozen(text, value, first + each.lineno - 1)
     return sorted(found.values(), key=lambda each: each.line)
 
@@ -179,3 +182,5 @@ def places(function: Callable[..., Any]) -> Iterator[tuple[dict[str, Any], str]]
                 yield state, each.attr
         elif isinstance(each, ast.Name) and each.id in module and not inspect.ismodule(module[each.id]):
             yield module, each.id
+        elif isinstance(each, ast.Name) and type(names.get(each.id)) in CONTAINERS:
+            yield names, each.id  # of a closure: what it holds

@@ -62,14 +62,14 @@ def other_random_numbers() -> Iterator[None]:
     With the program's next seeds the block would advance the kernels that TensorFlow caches for them.
     """
     context = private("eager.context", "context")()
-    seed = getattr(context, "_seed", None)
+    seed, generator = getattr(context, "_seed", None), getattr(context, "_rng", None)
     with internals_gate.random_state():
-        if getattr(context, "_rng", None) is not None:
-            context._rng.setstate(random.Random().getstate())
+        if generator is not None:
+            generator.setstate(random.Random().getstate())
         try:
             yield
         finally:
-            context._seed = seed
+            context._seed, context._rng = seed, generator  # set_seed() makes a new generator
 
 
 def node_functions(graph: Any) -> Iterator[Any]:

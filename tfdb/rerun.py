@@ -119,7 +119,7 @@ def of_frames(views: Sequence[FrameView], outermost: bool) -> Target:
     """
     found = [target for view in views if (target := of_frame(view)) is not None]
     if not found:
-        raise TfdbError("no call was recorded, and no frame here can be run again; name a function: rerun FN")
+        raise TfdbError("no call of a tf.function was recorded, and no frame here can be run again")
     return found[-1 if outermost else 0]
 
 

@@ -58,7 +58,9 @@ class RerunCommands(CompareCommands):
         ring = self.session.ring  # type: ignore[attr-defined]
         wanted = self.function_named(expression) if expression else None
         inside = self.graph_stop is not None  # type: ignore[attr-defined]
-        return rerun.find(ring, self.views(), wanted, back=back, outermost=inside, batch=self.batch)
+        eager = not inside and self.wreck is None and wanted is None  # type: ignore[attr-defined]
+        views = [] if eager else self.views()
+        return rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
 
     def batch(self, function: Any) -> list[list[Any]]:
         """What the iterators in the function's graph gave last."""
