@@ -150,3 +150,19 @@ def sources(log: Log, tensors: Iterable[int]) -> tuple[list[int], bool]:
         seen.update(more)
         waiting += more
     return sorted(reads), data
+
+
+def spread(log: Log, index: int, most: int = 12) -> list[tuple[str, str]]:
+    """How a bad value went on from the event that made it: (op, kind) of one bad consumer after the other."""
+    steps, seen = [], {index}
+    while len(steps) < most:
+        event = log.events[index]
+        later = [i for out, bad in zip(event.outputs, event.bad, strict=True) if bad for i in log.consumers.get(out, ())]
+        spoiled = next((i for i in later if i not in seen and any(log.events[i].bad)), None)
+        if spoiled is None:
+            return steps
+        index = spoiled
+        seen.add(index)
+        kinds = log.events[index].bad
+        steps.append((log.events[index].op, "nan" if "nan" in kinds else "inf"))
+    return steps

@@ -16,11 +16,11 @@ from . import blame, causes, eagerly, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import Trip
 from .opwise import CompiledOps
-from .origin import Finding, Log, find, sources
+from .origin import Finding, Log, find, sources, spread
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import kind_of
-from .report import Frame, NamedSummary, Report, UserLine
+from .report import Frame, NamedSummary, PathStep, Report, UserLine
 from .tensors import describe_leaf
 
 CLEAN = "the step ran clean when it was run again eagerly"
@@ -146,17 +146,26 @@ def of_op(
     if finding.hidden is not None:
         forward_op = event.op
     reason = worst([kind_of(value) for value in made.outputs])
-    inputs = named(made, here, log.events[index].inputs, first)
-    cause, fix = causes.explain(facts_of(made, forward_op, inputs, log, finding, here))
+    inputs = named(here, log.events[at].inputs, first)
+    cause, fix = causes.explain(facts_of(made, here, forward_op, inputs, finding))
     line = charged(here.site, log, index, forward)
     report = Report(
         reason=reason or trip.reason, line=line, op=made.op, forward_op=forward_op,
         phase=phase_of(trip, first, forward, finding), step=step_number(trip), cause=cause, fix=fix,
         inputs=tuple(inputs), output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
         stack=(*caller_lines(trip), *here.site.user), detail=here.site.detail if line != here.site.line else None,
-        notes=(*trip.notes, *pass_notes(log, index)), **affected(trip, first),
+        notes=(*trip.notes, *pass_notes(log, index)), path=path_of(made, log, index), **affected(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *here.frames))
+
+
+def path_of(made: Capture, log: Log, index: int) -> tuple[PathStep, ...]:
+    """From the origin's output to where it was stopped: the ops it spoiled on its way."""
+    array = np.asarray(made.outputs[0]) if made.outputs else np.zeros(0)
+    finite = array[np.isfinite(array)] if array.size else array
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    start = PathStep(made.op, low, high, badness(array))
+    return (start, *(PathStep(op, None, None, kind) for op, kind in spread(log, index)))
 
 
 def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
@@ -183,15 +192,15 @@ def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> User
     return line
 
 
-def named(made: Capture, here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummary]:
-    """The op's inputs with the names they have in the user's innermost frame, or of the variable they were read from."""
+def named(here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummary]:
+    """An op's inputs with the names they have in the user's innermost frame, or of the variable they were read from."""
     names: dict[int, str] = {}
     for frame in here.frames[-1:]:
         for name, value in frame.locals.items():
             if hasattr(value, "_id"):
                 names[value._id] = name
     found = []
-    for value, key in zip(made.inputs, ids, strict=False):
+    for value, key in zip(here.inputs, ids, strict=False):
         name = names.get(getattr(value, "_id", -1), "")
         producer = first.log.producer.get(key)
         if not name and producer is not None and (variable := first.log.events[producer].variable) is not None:
@@ -212,11 +221,10 @@ def variable_name(variable: Any) -> str:
 
 
 def facts_of(
-    made: Capture, forward_op: str | None, inputs: Sequence[NamedSummary], log: Log, finding: Finding, here: Capture
+    made: Capture, here: Capture, forward_op: str | None, inputs: Sequence[NamedSummary], finding: Finding
 ) -> causes.Facts:
-    """What causes.py needs to know of the op."""
-    del log
-    arrays = tuple(np.asarray(v) for v in made.inputs if name_of_dtype(v) not in ("resource", "variant", "string"))
+    """What causes.py needs to know: the output of the op that made it, the inputs of it or of its forward op."""
+    arrays = tuple(np.asarray(v) for v in here.inputs if name_of_dtype(v) not in ("resource", "variant", "string"))
     owner = here.site.owners[0][0] if here.site.owners else ""
     output = np.asarray(made.outputs[0]) if made.outputs else np.zeros(())
     return causes.Facts(
@@ -351,7 +359,8 @@ def affected_only(trip: Trip) -> dict[str, Any]:
 def pass_notes(log: Log, index: int) -> tuple[str, ...]:
     """How often the same op ran before, when it did."""
     count = sum(event.op == log.events[index].op for event in log.events[:index])
-    return (f"{log.events[index].op} ran {count} times before in this step",) if count else ()
+    times = "once" if count == 1 else f"{count} times"
+    return (f"{log.events[index].op} ran {times} before in this step",) if count else ()
 
 
 def step_number(trip: Trip) -> int | None:
