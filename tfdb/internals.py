@@ -102,6 +102,17 @@ def op_places(graph: Any) -> Iterator[tuple[str, int]]:
             yield frame.filename, frame.lineno
 
 
+def func_graph_module() -> Any:
+    """The module whose `func_graph_from_py_func` traces every Python function into a graph."""
+    private("framework.func_graph", "func_graph_from_py_func")
+    return sys.modules["tensorflow.python.framework.func_graph"]
+
+
+def functions_run_eagerly() -> bool:
+    """Whether `tf.config.run_functions_eagerly(True)` is in effect."""
+    return private("eager.polymorphic_function.eager_function_run", "functions_run_eagerly")()
+
+
 def func_graph_class() -> type:
     """The class of a function's graph."""
     return private("framework.func_graph", "FuncGraph")

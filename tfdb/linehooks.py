@@ -327,11 +327,13 @@ class LineTracer:
         self.count = 0
         self.until: FrameType | None = None
         self.previous: Any = None
+        self.eager_trace: Any = None
         self.active = False
 
-    def start(self, frame: FrameType | None = None) -> None:
+    def start(self, frame: FrameType | None = None, eager_trace: Any = None) -> None:
         """Trace lines on this thread from now on; with `frame`, in the calls that are already open in it too."""
         self.previous = sys.gettrace()
+        self.eager_trace = self.previous or eager_trace
         self.active = True
         if frame is not None:
             for activation in traced_stack(frame):
@@ -358,7 +360,7 @@ class LineTracer:
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         graph = internals.current_graph()
         if graph is None or internals.is_scratch(graph) or internals.in_vectorisation(frame) or is_exporting(frame):
-            return self.previous(frame, event, arg) if self.previous is not None else None
+            return self.eager_trace(frame, event, arg) if self.eager_trace is not None else None
         self.planter.renumber(frame)
         self.last.pop(id(frame), None)
         return self.on_event

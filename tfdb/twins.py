@@ -77,6 +77,7 @@ class Twins:
             self.patches.replace(function, "experimental_get_tracing_count", self.counting)
             self.patches.replace(internals.structured_function(), "__init__", self.building)
             self.patches.replace(internals.py_function_registry(), "__call__", self.calling_back)
+            self.patches.replace(internals.func_graph_module(), "func_graph_from_py_func", self.building_graph)
 
     def remove(self) -> None:
         """Leave the doors and forget the twins."""
@@ -100,13 +101,16 @@ class Twins:
                     return original(function, *args, **kwargs)
                 twin = self.twin(function, tracer.armed)
                 return original(twin.function, *args, **kwargs)
-            armed = self.needs.stepping()
-            if not self.is_concerned(function, armed):
-                self.needs.called(function, args, kwargs, None)
+            if not internals.executing_eagerly():  # a plain graph: a saver's, or TF1's
                 return original(function, *args, **kwargs)
+            armed = self.needs.stepping()
+            if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
+                self.needs.called(function, args, kwargs, None)
+                with self.quiet():
+                    return original(function, *args, **kwargs)
             twin = self.twin(function, armed, self.needs.retraced)
             self.needs.called(function, args, kwargs, twin.function)
-            with self.tracing(armed, twin):
+            with self.tracing(armed, twin), self.quiet():
                 return original(twin.function, *args, **kwargs)
 
         return call
@@ -200,11 +204,52 @@ class Twins:
     @contextmanager
     def tracing(self, armed: bool, twin: Twin | None) -> Iterator[None]:
         """Plant lines in whatever is traced on this thread within the block."""
-        tracer = self.needs.tracer(armed)
-        self.local.tracer = tracer
+        before, self.local.wanted = getattr(self.local, "wanted", None), (armed, twin)
         if armed:
             self.needs.entering()
-        tracer.start()
+        try:
+            yield
+        finally:
+            self.local.wanted = before
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Without bdb's tracing of TensorFlow's own Python: it finds nothing there and costs as much as a small step."""
+        trace = sys.gettrace()
+        if trace is None or trace != self.needs.eager_trace() or internals.functions_run_eagerly():
+            yield
+            return
+        sys.settrace(None)
+        before, self.local.trace = getattr(self.local, "trace", None), trace
+        try:
+            yield
+        finally:
+            self.local.trace = before
+            if sys.gettrace() is None:
+                sys.settrace(trace)
+
+    def building_graph(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The tracing of a Python function: lines are planted in the outermost of a call that wants them."""
+
+        def func_graph_from_py_func(*args: Any, **kwargs: Any) -> Any:
+            wanted = getattr(self.local, "wanted", None)
+            if wanted is None:
+                return original(*args, **kwargs)
+            self.local.wanted = None
+            try:
+                with self.planting(*wanted):
+                    return original(*args, **kwargs)
+            finally:
+                self.local.wanted = wanted
+
+        return func_graph_from_py_func
+
+    @contextmanager
+    def planting(self, armed: bool, twin: Twin | None) -> Iterator[None]:
+        """Plant lines in the graph that is built within the block."""
+        tracer = self.needs.tracer(armed)
+        self.local.tracer = tracer
+        tracer.start(eager_trace=getattr(self.local, "trace", None))
         before = threading.gettrace()
         threading.settrace(tracer.on_call)  # a replica is traced on a thread of its own
         try:
