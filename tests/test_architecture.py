@@ -22,7 +22,7 @@ ROWS = {
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
-        "tapes", "flows", "lostgrads", "nonegrads",
+        "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
         "evaluation", "executions", "listing", "traces", "tracingonly",

@@ -6,7 +6,7 @@ Kept apart from `internals` by size alone; the same rule holds: a new release is
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -179,3 +179,15 @@ def all_generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
         for mapper in stack:
             found.update(mapper.get_effective_source_map())
     return found
+
+
+@contextmanager
+def aside(tape: Any) -> Iterator[None]:
+    """Within the block, a gradient of a lasting tape is not recorded, and leaves the tape as it is."""
+    persistent, recording = tape._persistent, tape._recording
+    tape._persistent, tape._recording = True, False
+    try:
+        with private("eager.record", "stop_recording")():
+            yield
+    finally:
+        tape._persistent, tape._recording = persistent, recording

@@ -288,7 +288,8 @@ def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
     from .doors import name_of
 
     frames = blame.user_frames(frame)[-1:]
-    local = {id(v): n for f in frames for n, v in f.f_locals.items() if not n.startswith("_")}
+    places = [names for f in frames for names in (f.f_globals, f.f_locals)]
+    local = {id(v): n for names in places for n, v in list(names.items()) if not n.startswith("_")}
     return [
         name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else local.get(id(source), "tensor")
         for source in sources

@@ -7,8 +7,8 @@ or when the watch names it with `in REGEX`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from . import blame, internals, internals_gradients, lostgrads, replaying, tapes
@@ -34,12 +34,14 @@ class NoneWatch:
         self.watches: tuple[Watch, ...] = ()
         self.on_stop: OnStop = lambda trip, origin: None
         self.hits: dict[Watch, int] = {}
-        self.steps = 0
+        self.had_tapes = False
+        self.last: Question | None = None
 
     def install(self, watches: Sequence[Watch], on_stop: OnStop) -> None:
         """Watch from now on; Keras packages imported later are hooked by calling this again.  Idempotent."""
         self.watches, self.on_stop = tuple(watches), on_stop
         if not self.patches.saved:
+            self.had_tapes = bool(tapes.log.patches.saved)
             tapes.log.install()
             self.patches.replace(internals_gradients.tape_class(), "gradient", self.differentiating)
         self.freezing.close()
@@ -49,17 +51,18 @@ class NoneWatch:
         """Put everything back.  Idempotent; must come before whatever was hooked earlier is put back."""
         self.freezing.close()
         self.patches.remove()
-        tapes.log.remove()
+        tapes.log.remove_ops()
+        if not self.had_tapes:
+            tapes.log.remove()
         tapes.frozen.clear()
 
     def differentiating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`GradientTape.gradient`, looked at before and after."""
 
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            if replaying.active() or getattr(gate.local, "busy", 0) > 0:
+            if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt():
                 return original(tape, target, sources, *args, **kwargs)
             frame = sys._getframe(1)
-            self.steps += 1
             self.before(tape, target, sources, frame)
             try:
                 result = original(tape, target, sources, *args, **kwargs)
@@ -130,8 +133,17 @@ class NoneWatch:
             return
         place = Place(None, "none", names)
         trip = Trip(place, watch, "none-grad", (), ("none",) * len(names), frame=question.frame)
-        with gate.quiet():
+        self.last = question
+        with gate.quiet(), self.forgetting():
             self.on_stop(trip, Origin(report(question, answer), frames_of(question.frame)))
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Know the question that a stop is about while it lasts."""
+        try:
+            yield
+        finally:
+            self.last = None
 
     def concerned(self, names: Sequence[str]) -> Watch | None:
         """The watch that these lost gradients fall under."""

@@ -1,6 +1,7 @@
 """GradientTapes as they open and close, and the ops that run meanwhile -> what each tape records and what it misses.
 
-`TapeLog` is on while something asks for lost gradients: it keeps, for every op of the thread, its tensors by number,
+A tape that opens after the first prompt is made to outlast the gradients that are asked for at prompts.  The `TapeLog`
+of ops is on while something asks for lost gradients: it keeps, for every op of the thread, its tensors by number,
 the user's line, and the tapes that were recording.  Nothing of the program's is kept alive by it.
 """
 
@@ -61,7 +62,17 @@ class Recording:
     began: int
     watched: list[Any] = field(default_factory=list)
     used: UserLine | None = None
+    asked: list[tuple[str, Any, Callable[[str, Any], None]]] = field(default_factory=list)
     stops: list[UserLine] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The latest gradient of the program's in which something came out None."""
+
+    tape: Any
+    target: Any
+    sources: Any
 
 
 class TapeLog:
@@ -69,6 +80,7 @@ class TapeLog:
 
     def __init__(self) -> None:
         self.patches = internals.Patches()
+        self.op_patches = internals.Patches()
         self.numbers = itertools.count(1)
         self.recordings: weakref.WeakKeyDictionary[Any, Recording] = weakref.WeakKeyDictionary()
         self.active: tuple[int, ...] = ()
@@ -80,6 +92,9 @@ class TapeLog:
         self.python_calls: dict[bytes, UserLine | None] = {}
         self.killers: dict[str, bool] = {}
         self.logging = False
+        self.lasting = False
+        self.lost: Lost | None = None
+        self.at_prompt: Callable[[], bool] = lambda: False
 
     # -- installing -----------------------------------------------------------------------------------------------
 
@@ -90,20 +105,27 @@ class TapeLog:
             self.patches.replace(tape, "_push_tape", self.pushing)
             self.patches.replace(tape, "_pop_tape", self.popping)
             self.patches.replace(tape, "watch", self.watching)
+            self.patches.replace(tape, "gradient", self.differentiating)
         if ops and not self.logging:
             self.logging = True
-            internals_gradients.replace_record(self.patches, self.recording)
-            internals_gradients.replace_values(self.patches, self.reading)
-            internals_gradients.replace_python_calls(self.patches, self.calling_python)
-            internals_gradients.replace_creation(self.patches, creating)
+            internals_gradients.replace_record(self.op_patches, self.recording)
+            internals_gradients.replace_values(self.op_patches, self.reading)
+            internals_gradients.replace_python_calls(self.op_patches, self.calling_python)
+            internals_gradients.replace_creation(self.op_patches, creating)
             internals.add_op_callback(self.on_op)
 
     def remove(self) -> None:
         """Put everything back and forget what was seen.  Idempotent."""
+        self.remove_ops()
+        self.patches.remove()
+        self.lasting, self.lost = False, None
+
+    def remove_ops(self) -> None:
+        """Keep no ops from now on, and forget those that were kept.  Idempotent."""
         if self.logging:
             internals.remove_op_callback(self.on_op)
         self.logging = False
-        self.patches.remove()
+        self.op_patches.remove()
         self.clear()
 
     def clear(self) -> None:
@@ -119,7 +141,8 @@ class TapeLog:
         """A tape begins to record; its native tape is made to outlast gradients asked for at the prompt."""
 
         def _push_tape(tape: Any) -> None:
-            if internals_gradients.handle_of(tape) is None and not internals_gradients.is_recording(tape):
+            lasting = self.lasting or self.logging
+            if lasting and internals_gradients.handle_of(tape) is None and not internals_gradients.is_recording(tape):
                 line = user_line(sys._getframe(1))
                 self.recordings[tape] = Recording(next(self.numbers), line, next(self.numbers))
                 internals_gradients.push_lasting(tape)
@@ -139,6 +162,30 @@ class TapeLog:
             self.renew()
 
         return _pop_tape
+
+    def differentiating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`GradientTape.gradient`: what the user asks for at a prompt does not use the tape up."""
+
+        def gradient(tape: Any, *args: Any, **kwargs: Any) -> Any:
+            recording = self.recordings.get(tape)
+            if recording is None or not self.at_prompt():
+                if recording is not None and recording.asked:
+                    tell(tape, recording, args[0] if args else kwargs.get("target"))
+                return self.noting(original, tape, args, kwargs)
+            with internals_gradients.aside(tape):
+                return original(tape, *args, **kwargs)
+
+        return gradient
+
+    def noting(self, original: Callable[..., Any], tape: Any, args: Any, kwargs: Any) -> Any:
+        """A gradient of the program's; one with a None in it is kept in mind, for `why`, until the next."""
+        import tensorflow as tf
+
+        found = original(tape, *args, **kwargs)
+        given = dict(zip(("target", "sources"), args, strict=False)) | kwargs
+        lost = any(each is None for each in tf.nest.flatten(found))
+        self.lost = Lost(tape, given.get("target"), given.get("sources")) if lost else None
+        return found
 
     def renew(self) -> None:
         """The recordings that go on now."""
@@ -259,6 +306,18 @@ class TapeLog:
             return original(func, inp, *args, **kwargs)
 
         return py_func_common
+
+
+def tell(tape: Any, recording: Recording, target: Any) -> None:
+    """Give those who asked the gradients of the tensors that they named, once; the program's own come after."""
+    asked, recording.asked = recording.asked, []
+    handle = internals_gradients.handle_of(tape)
+    targets = [each for each in flat(target) if hasattr(each, "dtype")]
+    if handle is None or not targets or any(internals.is_symbolic(each) for each in targets):
+        return
+    found = internals_gradients.gradient(handle, targets, [tensor for _, tensor, _ in asked])
+    for (name, _, say), gradient in zip(asked, found, strict=True):
+        say(name, gradient)
 
 
 def creating(original: Callable[..., None]) -> Callable[..., None]:

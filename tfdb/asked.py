@@ -1,0 +1,80 @@
+"""The frames of a stop -> the gradient that the program asks for there: tape, targets, sources, as the code says it.
+
+Used where no hook saw the call: after "No gradients provided", or at a prompt before the gradient is computed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import detours, internals_gradients
+from .sourcemap import Activation
+
+LOSSES = ("loss", "loss_value", "total_loss", "losses", "cost", "objective")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call of `tape.gradient`; `sources` is empty where the code's own cannot be evaluated."""
+
+    tape: Any
+    target: Any
+    sources: Any
+    frame: Any
+
+
+def asked(stack: Iterable[Activation]) -> Asked | None:
+    """The gradient that the innermost frame with a tape asks for; `stack` is innermost first."""
+    for activation in stack:
+        names = activation.names()
+        tapes = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
+        if not tapes:
+            continue
+        found = in_code(activation, names, tapes)
+        if found is not None:
+            return found
+        target = next((names[name] for name in LOSSES if name in names), None)
+        if target is not None:
+            return Asked(next(iter(tapes.values())), target, [], activation.base)
+    return None
+
+
+def in_code(activation: Activation, names: Mapping[str, Any], tapes: Mapping[str, Any]) -> Asked | None:
+    """The call of a tape's `gradient` nearest before the line, or after it."""
+    calls = list(gradient_calls(activation.filename, activation.lineno, tapes))
+    calls.sort(key=lambda call: (call.lineno > activation.lineno, abs(call.lineno - activation.lineno)))
+    for call in calls:
+        target, sources = (evaluated(part, names, activation.base.f_globals) for part in arguments(call))
+        if target is not None:
+            tape = tapes[call.func.value.id]  # type: ignore[attr-defined]
+            return Asked(tape, target, [] if sources is None else sources, activation.base)
+    return None
+
+
+def gradient_calls(file: str, line: int, tapes: Iterable[str]) -> Iterable[ast.Call]:
+    """The calls `tape.gradient(...)` in the text of a function."""
+    function = detours.function_at(file, line)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "gradient":
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in tapes and node.args:
+                yield node
+
+
+def arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
+    """Targets and sources as they are written."""
+    keywords = {word.arg: word.value for word in call.keywords}
+    given = [*call.args, None, None]
+    return given[0] or keywords.get("target"), given[1] or keywords.get("sources")
+
+
+def evaluated(part: ast.expr | None, names: Mapping[str, Any], outer: Mapping[str, Any]) -> Any:
+    """The value of an expression that only looks things up; None for any other, and where it fails."""
+    if part is None or any(isinstance(node, ast.Call | ast.Await | ast.NamedExpr) for node in ast.walk(part)):
+        return None
+    try:
+        return eval(compile(ast.Expression(part), "<tape.gradient>", "eval"), {**outer, **names})
+    except Exception:  # the user's own attribute access may raise anything
+        return None

@@ -1,0 +1,234 @@
+"""Commands about gradients: why one is None, what the tapes record, and gradients on demand."""
+
+import ast
+import gc
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, tapes, tensors
+from tfdb.asked import Asked, asked
+from tfdb.errors import TfdbError
+from tfdb.lostgrads import Question
+from tfdb.sourcemap import Activation
+
+NO_GRADIENTS = "No gradients provided for any variable"
+MOST_NAMES = 8
+
+
+class GradientCommands:
+    """`why` for lost gradients, and `tape`."""
+
+    def do_why(self, arg: str) -> None:
+        """why [EXPRESSION]
+
+        Explain this stop in a sentence: after an error, what went wrong and which lines had a part in it.  With a
+        variable, why its gradient is None: the op and the line that cut it off from the loss.  The ops of eager code
+        are known while `watch none` is on.
+
+        Example:
+
+            (tfdb) why
+            (tfdb) why model.layers[0].kernel
+        """
+        try:
+            if not self.why_gradient(arg.strip()):
+                super().do_why(arg)  # type: ignore[misc]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def why_gradient(self, arg: str) -> bool:
+        """Explain a lost gradient; False when the question is about something else."""
+        if not internals.loaded():
+            return False
+        wreck = self.wreck  # type: ignore[attr-defined]
+        if not arg:
+            if wreck is None or NO_GRADIENTS not in str(wreck.failure.root):
+                return False
+            found = self.asked_here()
+            return found is not None and self.explain(found, None)
+        variable = self.variable_of(arg)
+        if variable is None:
+            return False
+        found = self.asked_here()
+        if found is None:
+            raise TfdbError("there is no tape and no loss in these frames: stop where the gradient is computed")
+        return self.explain(found, variable)
+
+    def variable_of(self, expression: str) -> Any:
+        """The variable that an expression is, or whose gradient it is (`grads[0]`); None for anything else."""
+        try:
+            value = self.evaluate(expression)  # type: ignore[attr-defined]
+        except Exception:
+            return None
+        if value is None:
+            return self.of_gradient(expression)
+        plain = next(iter(tapes.flat([value])), None)
+        return plain if lostgrads.is_variable(plain) else None
+
+    def of_gradient(self, expression: str) -> Any:
+        """The variable at the place of `grads[2]` among the sources."""
+        node = ast.parse(expression, mode="eval").body
+        found = self.asked_here()
+        if found is None or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+            return None
+        sources = list(tapes.flat(found.sources))
+        index = node.slice.value
+        return sources[index] if isinstance(index, int) and -len(sources) <= index < len(sources) else None
+
+    def asked_here(self) -> Asked | None:
+        """The gradient that the program asks for at this stop."""
+        wreck = self.wreck  # type: ignore[attr-defined]
+        lost = tapes.log.lost
+        if wreck is not None and lost is not None:
+            return Asked(lost.tape, lost.target, lost.sources, None)
+        last = nonegrads.watch.last
+        if last is not None:
+            return Asked(last.tape, list(last.targets), list(last.sources), last.frame)
+        return asked(self.activations_here())
+
+    def activations_here(self) -> Iterator[Activation]:
+        """This stop's frames, innermost first."""
+        for frame, line in reversed(self.stack):  # type: ignore[attr-defined]
+            code = frame.f_code
+            yield Activation(code.co_filename, line, code.co_name, code, (frame,))
+
+    def explain(self, found: Asked, variable: Any) -> bool:
+        """Print why the variable (all sources, if None) gets no gradient."""
+        targets = lostgrads.flat(found.target)
+        sources = [variable] if variable is not None else list(tapes.flat(found.sources))
+        symbolic = any(internals.is_symbolic(target) for target in targets)
+        if not sources or not targets:
+            return False
+        if not symbolic and not tapes.log.logging:
+            raise TfdbError("which ops made this loss is known while `watch none` is on: set it and run the step again")
+        names = lostgrads.names_of(sources, found.frame)
+        recording = tapes.log.recording_of(found.tape) if tapes.log.logging else None
+        question = Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
+        answer = lostgrads.answers(question, tapes.log)
+        if answer is None:
+            self.message(f"{names[0]} is connected to the loss: nothing cuts the gradient")  # type: ignore[attr-defined]
+        else:
+            width, color = render.terminal_width(), hasattr(self, "shell") and sys.stdout.isatty()
+            self.message(screens.watch_screen(nonegrads.report(question, answer), width, color))  # type: ignore[attr-defined]
+        return True
+
+    def do_tape(self, arg: str) -> None:
+        """tape [TARGET [, SOURCES]]
+
+        The gradient tapes of this stop: where each was opened, whether it is persistent and recording, and what it
+        watches.  With a target, its gradient for the sources (default: the variables that the innermost tape watches),
+        computed aside: the tape is not used up, and what the program asks of it later is not changed.
+
+        Example:
+
+            (tfdb) tape
+            (tfdb) tape loss, model.trainable_variables
+        """
+        try:
+            self.message("\n".join(self.gradients(arg) if arg.strip() else tape_lines(self.tapes_here())))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def do_backward(self, arg: str) -> None:
+        """backward EXPRESSION
+
+        Show the gradient that comes to a tensor of the forward pass, at the moment the program asks the innermost tape
+        for gradients.  It works at stops in eager code, inside the tape; in a graph, `rerun` leads there.
+
+        Example:
+
+            (tfdb) backward hidden
+            (tfdb) backward h[0], logits
+        """
+        try:
+            for name, tensor in self.named_tensors(arg):
+                self.lasting_tape()[1].asked.append((name, tensor, self.say_gradient))
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def named_tensors(self, arg: str) -> list[tuple[str, Any]]:
+        """The tensors that a list of expressions names."""
+        try:
+            parts = ast.parse(f"({arg},)", mode="eval").body
+        except SyntaxError as error:
+            raise TfdbError(f"cannot read {arg!r}") from error
+        names = [ast.unparse(part) for part in getattr(parts, "elts", ())]
+        found = [(name, self.value_of(name)) for name in names]  # type: ignore[attr-defined]
+        if not found or not all(hasattr(value, "_id") and lostgrads.is_tensor(value) for _, value in found):
+            raise TfdbError("backward takes tensors, for example `backward hidden`")
+        return found
+
+    def say_gradient(self, name: str, gradient: Any) -> None:
+        """Print a gradient that was asked for."""
+        line = "None" if gradient is None else shown(gradient, "")
+        self.message(f"gradient of {name}  {line}")  # type: ignore[attr-defined]
+
+    def lasting_tape(self) -> tuple[Any, tapes.Recording]:
+        """The innermost tape, if gradients can be had of it without using it up."""
+        if self.graph_stop is not None:  # type: ignore[attr-defined]
+            raise TfdbError("a graph's gradients were built when it was traced: `rerun` runs it eagerly, stop there")
+        tape = next(iter(self.tapes_here()), None)
+        recording = tapes.log.recording_of(tape) if tape is not None else None
+        if tape is None or internals_gradients.handle_of(tape) is None:
+            raise TfdbError("no tape is open here, or it is used up")
+        if recording is None:
+            raise TfdbError("this tape opened before tfdb's first prompt: a gradient now would use it up")
+        return tape, recording
+
+    def tapes_here(self) -> list[Any]:
+        """The tapes in this stop's frames and those that record now, innermost first."""
+        if not internals.loaded():
+            return []
+        kind = internals_gradients.tape_class()
+        found = [v for each in self.activations_here() for v in each.names().values() if isinstance(v, kind)]
+        found += [tape for tape in gc.get_objects() if type(tape) is kind and internals_gradients.is_recording(tape)]
+        return list({id(tape): tape for tape in found}.values())
+
+    def gradients(self, arg: str) -> Iterator[str]:
+        """The lines of gradients computed on demand."""
+        value = self.value_of(f"({arg},)")  # type: ignore[attr-defined]
+        target, sources = (value[0], value[1]) if len(value) == 2 else (value[0], None)
+        tape, _ = self.lasting_tape()
+        leaves = list(tapes.flat(list(tape.watched_variables()) if sources is None else [sources]))
+        targets = lostgrads.flat([target])
+        if not all(lostgrads.is_tensor(each) for each in (*targets, *leaves)):
+            raise TfdbError("a gradient is of tensors, for tensors or variables")
+        found = internals_gradients.gradient(internals_gradients.handle_of(tape), targets, leaves)
+        names = lostgrads.names_of(leaves, self.curframe)  # type: ignore[attr-defined]
+        for name, gradient in zip(names, found, strict=True):
+            yield shown(gradient, name) if gradient is not None else f"{name}  None"
+
+
+def shown(gradient: Any, name: str) -> str:
+    """One line about a gradient."""
+    return render.tensor_line(tensors.describe_leaf(gradient), render.terminal_width(), name=name)
+
+
+def tape_lines(found: list[Any]) -> list[str]:
+    """What `tape` shows: two lines for each tape."""
+    if not found:
+        return ["no GradientTape is open here"]
+    lines = []
+    for tape in found:
+        recording = tapes.log.recording_of(tape)
+        used = internals_gradients.handle_of(tape) is None
+        state = "used up" if used else "recording" if internals_gradients.is_recording(tape) else "not recording"
+        opened = f"opened {nonegrads.place(recording.opened)}" if recording is not None else ""
+        kind = "persistent" if internals_gradients.is_persistent(tape) else "for one gradient"
+        lines.append(" · ".join(part for part in ("GradientTape", kind, state, opened) if part))
+        lines.append("  watches " + watched_text(tape, recording))
+    return lines
+
+
+def watched_text(tape: Any, recording: tapes.Recording | None) -> str:
+    """The names of what a tape watches."""
+    names = [str(variable.name).removesuffix(":0") for variable in tape.watched_variables()]
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    told = len(recording.watched) if recording is not None else 0
+    more += [f"{told} tensor{'s' * (told > 1)} by tape.watch()"] if told else []
+    if not internals_gradients.watches_variables(tape):
+        more.append("no variables by itself")
+    return ", ".join([*names[:MOST_NAMES], *more]) or "nothing yet"
+
+
