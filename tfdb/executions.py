@@ -78,6 +78,12 @@ def record_of(graph: Any) -> GraphRecord:
     return made
 
 
+def forget() -> None:
+    """Read every graph anew when it is next looked at."""
+    _records.clear()
+    _suffixes.clear()
+
+
 class Execution:
     """The graphs of one execution from the outermost, which Python called, to the one that the stop is in."""
 

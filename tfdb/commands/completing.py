@@ -21,7 +21,7 @@ class CompletingPrompt:
         """The plain prompt's completion of a command's name (cmd's door)."""
         return self.completion.candidates(line[:endidx], text)
 
-    def complete(self, text: str, state: int) -> str | None:
+    def complete(self, text: str, state: int) -> Any:
         """The plain prompt's completion (readline's door): tfdb's candidates, then pdb's."""
         if state == 0:
             import readline
@@ -32,11 +32,10 @@ class CompletingPrompt:
             start = len(whole) - len(text)
             own = [each[start:] for each in self.completion.candidates(line, whole)]
             super().complete(text, 0)  # type: ignore[misc]
-            self.completion_matches = list(dict.fromkeys([*own, *(self.completion_matches or ())]))
-        try:
-            return self.completion_matches[state]
-        except IndexError:
-            return None
+            found = list(dict.fromkeys([*own, *(getattr(self, "completion_matches", None) or ())]))
+            setattr(self, "completion_matches", found)  # noqa: B010  # cmd's own
+        matches = getattr(self, "completion_matches", ())
+        return matches[state] if state < len(matches) else None
 
     def pt_init(self, pt_session_options: Any = None) -> None:
         """IPython's terminal prompt: with the toolbar, and with tfdb's names in its completer."""
@@ -55,7 +54,10 @@ class CompletingPrompt:
             word = WORD.search(line)
             whole = word[0] if word else ""
             found = [SimpleCompletion(each) for each in self.completion.candidates(line, whole)]
-            alone = bool(found) and line.split(" ")[0] in OWN_NAMES
+            command = line.split(" ")[0]
+            if "." in whole and command not in OWN_NAMES:  # attributes are IPython's
+                found = []
+            alone = bool(found) and (command in OWN_NAMES or whole.startswith("-"))
             return {"completions": found, "matched_fragment": whole, "suppress": alone}
 
         return tfdb_matcher

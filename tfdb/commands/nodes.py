@@ -130,9 +130,12 @@ class NodeCommands:
         Example:
             (tfdb) lo dense/MatMul -d 2
         """
+        known: list[dict[str, list[str]]] = []
 
         def takers(node: Node, found: Found) -> list[str]:
-            return consumers(found).get(node.name, [])
+            if not known:
+                known.append(consumers(found))
+            return known[0].get(node.name, [])
 
         self.show_tree(arg, "lo", takers, None)
 

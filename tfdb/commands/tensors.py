@@ -31,7 +31,10 @@ class TensorCommands:
         the values; -s saves the array; --axis N gives a line of statistics for each index of that axis.  Options stand
         at the end: write (x - a) for a difference.
 
-        Example: `pt logits`, `pt model.weights`, `pt x[0] -r -inf,0`, `pt grads[2] -s grad.npy`, `pt h --axis 1`
+        Example:
+            (tfdb) pt logits
+            (tfdb) pt x[0] -r -inf,0
+            (tfdb) pt grads[2] -s grad.npy
         """
         try:
             expression, chosen = options.parse(arg, ("-a",), ("-r", "-s", "--axis"))
@@ -73,7 +76,8 @@ class TensorCommands:
         How often the values of a tensor occur, as bars in the terminal; --png writes a picture, --tb an event file for
         TensorBoard's histograms.
 
-        Example: `hist logits`, `hist model.layers[0].kernel --png kernel.png`
+        Example:
+            (tfdb) hist model.layers[0].kernel --png kernel.png
         """
         self.draw(arg, "hist")
 
@@ -84,7 +88,9 @@ class TensorCommands:
         for images (height, width, channels; the first of a batch). --png writes a file, --tb an event file for
         TensorBoard.
 
-        Example: `plot losses`, `plot attention[0, 2]`, `plot images[0] --png first.png`
+        Example:
+            (tfdb) plot losses
+            (tfdb) plot images[0] --png first.png
         """
         self.draw(arg, "plot")
 
@@ -116,7 +122,8 @@ class TensorCommands:
         What differs between two tensors or structures: shapes and dtypes first, then how many elements, the largest
         absolute and relative difference with their places, NaN in one only, and the tolerance at which they agree.
 
-        Example: `tdiff logits, expected`, `tdiff layer(x), layer(x, training=True)`
+        Example:
+            (tfdb) tdiff layer(x), layer(x, training=True)
         """
         try:
             a, b = self.two_values(arg)
