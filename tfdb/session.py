@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, tapes
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
@@ -151,6 +151,8 @@ class Session:
             self.twins.install()
             self.keeper.install()
             self.arm_op_breaks()
+            tapes.log.at_prompt = lambda: threading.get_ident() in self.at_prompt
+            tapes.log.install(ops=False)
 
     def arm_op_breaks(self) -> None:
         """Look at every op and layer call while there are breakpoints on any, and not otherwise."""
@@ -353,6 +355,7 @@ class Session:
         thread = threading.get_ident()
         again = thread in self.at_prompt
         self.at_prompt.add(thread)
+        tapes.log.lasting = True
         try:
             yield
         finally:
@@ -398,7 +401,7 @@ class Session:
 
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
-        return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks
+        return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks, tapes.log
 
 
 def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:
