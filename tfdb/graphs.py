@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import internals, internals_graphs, sourcemap
@@ -191,7 +191,7 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
     """The record of a function's graph; `inside` leaves out the user's lines that called its tracing."""
     ops = operations(graph)
     literals = Literals(graph)
-    nodes = tuple(node(op, literals, inside) for op in ops)
+    nodes = updates_told([node(op, literals, inside) for op in ops])
     functions: dict[str, GraphRecord] = {}
     for op in ops:
         for name in internals_graphs.called(op):
@@ -315,6 +315,30 @@ def node(op: Any, literals: Literals, inside: bool = False) -> Node:
         internals_graphs.is_stateful(op),
         literals.of(op),
     )
+
+
+def updates_told(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, those that compute an update from gradients moved from the forward part to the update."""
+    of = {each.name: each.phase for each in nodes}
+    sources = {each.name: [name.rpartition(":")[0] for name in each.inputs] for each in nodes}
+    after: set[str] = set()
+    for each in nodes:
+        if of[each.name] == GRADIENT or any(name in after for name in sources[each.name]):
+            after.add(each.name)
+    into_gradient, into_update = (ancestors(nodes, sources, phase) for phase in (GRADIENT, UPDATE))
+    moved = (after & into_update) - into_gradient
+    return tuple(
+        replace(each, phase=UPDATE) if each.phase == FORWARD and each.name in moved else each for each in nodes
+    )
+
+
+def ancestors(nodes: Sequence[Node], sources: Mapping[str, Sequence[str]], phase: str) -> set[str]:
+    """The names of the nodes that a node of this phase takes values from, directly or not."""
+    found: set[str] = set()
+    for each in reversed(nodes):
+        if each.phase == phase or each.name in found:
+            found.update(sources[each.name])
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
