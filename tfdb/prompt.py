@@ -267,7 +267,7 @@ class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, Gr
 
     def is_stepping(self) -> bool:
         """Whether `s` is under way in eager code."""
-        return self.stopframe is None and self.stoplineno == 0 and sys.gettrace() is not None  # type: ignore[attr-defined]
+        return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()  # type: ignore[attr-defined]
 
     def interrupted_at(self, frame: FrameType | None) -> None:
         """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line."""

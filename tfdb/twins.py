@@ -89,6 +89,22 @@ class Twins:
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            trace = sys.gettrace()
+            if trace is None:
+                return route(function, args, kwargs)
+            sys.settrace(None)  # bdb finds nothing in TensorFlow's own Python, and costs as much as a small step
+            before, self.local.trace = getattr(self.local, "trace", None), trace
+            if trace != self.needs.eager_trace() or internals.functions_run_eagerly():
+                sys.settrace(trace)
+            try:
+                return route(function, args, kwargs)
+            finally:
+                self.local.trace = before
+                if sys.gettrace() is None:
+                    sys.settrace(trace)
+
+        def route(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            __tracebackhide__ = True
             if self.is_aside():
                 return original(function, *args, **kwargs)
             if self.needs.at_prompt():
@@ -106,11 +122,10 @@ class Twins:
             armed = self.needs.stepping()
             if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
                 self.needs.called(function, args, kwargs, None)
-                with self.quiet():
-                    return original(function, *args, **kwargs)
+                return original(function, *args, **kwargs)
             twin = self.twin(function, armed, self.needs.retraced)
             self.needs.called(function, args, kwargs, twin.function)
-            with self.tracing(armed, twin), self.quiet():
+            with self.tracing(armed, twin):
                 return original(twin.function, *args, **kwargs)
 
         return call
@@ -171,6 +186,10 @@ class Twins:
         finally:
             self.local.aside = before
 
+    def is_traced(self) -> bool:
+        """Whether this thread has a trace function, or had until its call of a function set it aside."""
+        return sys.gettrace() is not None or getattr(self.local, "trace", None) is not None
+
     def active_tracer(self) -> LineTracer | None:
         """The tracer that plants lines on this thread now."""
         tracer = getattr(sys.gettrace(), "__self__", None)  # a replica's thread has it from threading.settrace only
@@ -211,22 +230,6 @@ class Twins:
             yield
         finally:
             self.local.wanted = before
-
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Without bdb's tracing of TensorFlow's own Python: it finds nothing there and costs as much as a small step."""
-        trace = sys.gettrace()
-        if trace is None or trace != self.needs.eager_trace() or internals.functions_run_eagerly():
-            yield
-            return
-        sys.settrace(None)
-        before, self.local.trace = getattr(self.local, "trace", None), trace
-        try:
-            yield
-        finally:
-            self.local.trace = before
-            if sys.gettrace() is None:
-                sys.settrace(trace)
 
     def building_graph(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The tracing of a Python function: lines are planted in the outermost of a call that wants them."""
