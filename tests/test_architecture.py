@@ -22,9 +22,9 @@ ROWS = {
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
-        "tapes", "asked", "flows", "lostgrads", "nonegrads",
+        "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
-        "state", "frozen", "ring", "rerun", "compare", "probes", "repro",
+        "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
         "evaluation", "executions", "listing", "traces", "tracingonly",
     },
     "pure": {

@@ -70,13 +70,3 @@ def assignment(file: str, line: int, name: str) -> int | None:
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) and node.lineno < line
     ]
     return max(found, default=None)
-
-
-def with_block(file: str, line: int) -> tuple[int, int] | None:
-    """The first and last line of the `with` statement that starts at, or holds, a line."""
-    function = function_at(file, line)
-    for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.With) and any(item.context_expr.lineno <= line <= (item.context_expr.end_lineno or line)
-                                              for item in node.items):
-            return node.lineno, node.end_lineno or node.lineno
-    return None

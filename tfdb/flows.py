@@ -13,7 +13,8 @@ from typing import Any
 from . import blame, internals, internals_gate, internals_gradients, tapes
 from .cuts import READS, SHAPE_ONLY, WITHOUT_SLOPE, Cone, Key, Node
 from .report import UserLine
-from .tapes import ASSIGNS, Op, key_of
+from .sites import key_of
+from .tapes import ASSIGNS, Op
 
 CONDITIONS = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
 LOOPS = frozenset(("While", "StatelessWhile"))

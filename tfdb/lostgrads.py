@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import blame, detours, internals, internals_gradients, tapes
+from . import blame, detours, internals, internals_gradients, sites, tapes
 from .cuts import Cone, Cut, Key, Node, find, most_blamed
 from .flows import Flow
 from .report import UserLine
-from .tapes import Read, Recording, key_of
+from .sites import key_of
+from .tapes import Read, Recording
 
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
@@ -141,7 +142,7 @@ class Inquiry:
     def line(self, cut: Cut, source: Any = None) -> UserLine | None:
         """The user line to blame for a cut."""
         if cut.kind in ("frozen", "integer") and source is not None:
-            at = tapes.frozen.get(source) if cut.kind == "frozen" else None
+            at = sites.frozen.get(source) if cut.kind == "frozen" else None
             at = at or blame.built.get(source) or self.defined(source)
             if at is not None:
                 return at
@@ -150,7 +151,7 @@ class Inquiry:
     def defined(self, source: Any) -> UserLine | None:
         """The line where the function that asks gave a tensor its name."""
         frame = next(iter(blame.user_frames(self.question.frame)[::-1]), None)
-        here = tapes.user_line(frame)
+        here = sites.user_line(frame)
         name = next((n for n, v in frame.f_locals.items() if v is source), "") if frame is not None else ""
         line = detours.assignment(here.file, here.line, name) if here is not None and name else None
         return UserLine(here.file, line, here.function) if here is not None and line is not None else None
@@ -178,7 +179,7 @@ class Inquiry:
             return Answer(Cut(PYTHON), read.line, names, how=read.how)
         if (found := self.in_text(sources)) is not None:
             return Answer(Cut(PYTHON), found[0], names, how=found[1])
-        asked = tapes.user_line(self.question.frame)
+        asked = sites.user_line(self.question.frame)
         loss = self.loss_line()
         line = asked or loss if self.learns_at_all() else loss or asked
         return Answer(Cut("disconnected"), line, names, detail=loss)
@@ -213,7 +214,7 @@ class Inquiry:
         if frame is None or any(internals.is_symbolic(t) for t in self.question.targets):
             return None
         keys = self.reachable(sources)
-        here = tapes.user_line(frame)
+        here = sites.user_line(frame)
         opened = self.question.recording.opened if self.question.recording else None
         first = opened.line if opened and here and opened.file == here.file else 0
         names = {n for n, v in frame.f_locals.items() if getattr(v, "_id", None) in keys}
@@ -231,7 +232,7 @@ class Inquiry:
 
     def loss_line(self) -> UserLine | None:
         """The user line nearest to the loss."""
-        stack = {tapes.user_line(frame) for frame in blame.user_frames(self.question.frame)}
+        stack = {sites.user_line(frame) for frame in blame.user_frames(self.question.frame)}
         for key in self.cone.depth:
             for node in self.cone.made.get(key, ()):
                 line = self.flow.line(node) if node.op else None
@@ -272,7 +273,7 @@ def flat(values: Any) -> list[Any]:
     import tensorflow as tf
 
     found: list[Any] = []
-    for leaf in tapes.flat(values):
+    for leaf in sites.flat(values):
         parts = tf.nest.flatten(leaf, expand_composites=True) if internals.is_composite(leaf) else [leaf]
         found += parts if not hasattr(leaf, "handle") else [leaf]
     return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from . import blame, internals, internals_gradients, lostgrads, replaying, tapes
+from . import blame, internals, internals_gradients, lostgrads, replaying, sites, tapes
 from .conditions import Watch
 from .cuts import Cut, Node
 from .cuttext import CutFacts, worded
@@ -35,6 +35,7 @@ class NoneWatch:
         self.on_stop: OnStop = lambda trip, origin: None
         self.hits: dict[Watch, int] = {}
         self.had_tapes = False
+        self.failed = False
         self.last: Question | None = None
 
     def install(self, watches: Sequence[Watch], on_stop: OnStop) -> None:
@@ -45,7 +46,7 @@ class NoneWatch:
             tapes.log.install()
             self.patches.replace(internals_gradients.tape_class(), "gradient", self.differentiating)
         self.freezing.close()
-        self.freezing = internals_gradients.replace_freezing(tapes.freezing)
+        self.freezing = internals_gradients.replace_freezing(sites.freezing)
 
     def remove(self) -> None:
         """Put everything back.  Idempotent; must come before whatever was hooked earlier is put back."""
@@ -54,7 +55,7 @@ class NoneWatch:
         tapes.log.remove_ops()
         if not self.had_tapes:
             tapes.log.remove()
-        tapes.frozen.clear()
+        sites.frozen.clear()
 
     def differentiating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`GradientTape.gradient`, looked at before and after."""
@@ -63,16 +64,25 @@ class NoneWatch:
             if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt():
                 return original(tape, target, sources, *args, **kwargs)
             frame = sys._getframe(1)
-            self.before(tape, target, sources, frame)
+            self.guarded(self.before, tape, target, sources, frame)
             try:
                 result = original(tape, target, sources, *args, **kwargs)
             except LookupError:
-                self.look(tape, target, sources, RAISED, frame)
+                self.guarded(self.look, tape, target, sources, RAISED, frame)
                 raise
-            self.look(tape, target, sources, result, frame)
+            self.guarded(self.look, tape, target, sources, result, frame)
             return result
 
         return gradient
+
+    def guarded(self, look: Callable[..., None], *args: Any) -> None:
+        """Look, and let no mistake of the debugger's own reach the program."""
+        try:
+            look(*args)
+        except Exception as error:
+            if not self.failed:
+                self.failed = True
+                sys.stderr.write(f"tfdb: watch none cannot judge this gradient: {type(error).__name__}: {error}\n")
 
     def before(self, tape: Any, target: Any, sources: Any, frame: Any) -> None:
         """What can be told before the gradient is computed: a tape used up, a loss that is no tensor."""
@@ -82,9 +92,9 @@ class NoneWatch:
         question = Question([], leaves, names, range(len(leaves)), tape, recording, frame)
         if internals_gradients.handle_of(tape) is None and recording is not None and recording.used is not None:
             detail = recording.used
-            self.trip(question, Answer(Cut("used"), tapes.user_line(frame), tuple(names), detail=detail))
+            self.trip(question, Answer(Cut("used"), sites.user_line(frame), tuple(names), detail=detail))
         elif recording is not None:
-            recording.used = recording.used or tapes.user_line(frame)
+            recording.used = recording.used or sites.user_line(frame)
         targets = lostgrads.flat(target)
         if targets and not any(lostgrads.is_tensor(each) for each in targets):
             if (answer := lostgrads.answers(question, tapes.log)) is not None:
@@ -94,7 +104,7 @@ class NoneWatch:
         """Look for lost gradients in what a tape gave; RAISED when there is no result."""
         import tensorflow as tf
 
-        leaves = list(tapes.flat(sources))
+        leaves = list(sites.flat(sources))
         given = [None] * len(leaves) if result is RAISED else tf.nest.flatten(result)
         lost = [index for index, gradient in enumerate(given) if gradient is None]
         if not leaves or len(given) != len(leaves):
@@ -112,7 +122,7 @@ class NoneWatch:
 
     def empty(self, tape: Any, frame: Any) -> None:
         """A gradient for no variables: everything is frozen."""
-        line = tapes.frozen.latest() or tapes.user_line(frame)
+        line = sites.frozen.latest() or sites.user_line(frame)
         question = Question([], [], [], [], tape, tapes.log.recording_of(tape), frame)
         self.trip(question, Answer(Cut("empty"), line, ()))
 
@@ -199,7 +209,7 @@ def place(line: UserLine | None) -> str:
 
 def frames_of(frame: Any) -> tuple[Frame, ...]:
     """The user's frames around the call of `gradient`, outermost first; generated ones as they were written."""
-    found = [a for a in tapes.traced(frame) if blame.is_user_file(a.filename)]
+    found = [a for a in sites.traced(frame) if blame.is_user_file(a.filename)]
     return tuple(
         Frame(UserLine(a.filename, a.lineno, a.function), a.base.f_globals, a.names()) for a in reversed(found)
     )

@@ -10,15 +10,15 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import blame, internals, internals_gate, internals_gradients, replaying
+from . import blame, internals, internals_gradients, replaying
 from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
 from .report import UserLine
-from .sourcemap import Activation, activations
+from .sites import creating, flat, key_of, site_in_graph, user_line
 
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
@@ -94,6 +94,7 @@ class TapeLog:
         self.logging = False
         self.lasting = False
         self.lost: Lost | None = None
+        self.trouble: Exception | None = None
         self.at_prompt: Callable[[], bool] = lambda: False
 
     # -- installing -----------------------------------------------------------------------------------------------
@@ -208,8 +209,15 @@ class TapeLog:
     # -- ops ------------------------------------------------------------------------------------------------------
 
     def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
-        """Keep one op; TensorFlow's callback, of eager code and of graphs being traced."""
+        """TensorFlow's callback after every op, of eager code and of graphs being traced."""
         del attrs, op_name
+        try:
+            self.note(op, inputs, outputs, graph)
+        except Exception as error:  # an op of the program must not fail for the debugger's sake
+            self.trouble = error
+
+    def note(self, op: str, inputs: Any, outputs: Any, graph: Any) -> None:
+        """Keep one op."""
         op = op.decode() if isinstance(op, bytes) else op
         if replaying.active() or not outputs and op not in ASSIGNS:
             return
@@ -320,77 +328,4 @@ def tell(tape: Any, recording: Recording, target: Any) -> None:
         say(name, gradient)
 
 
-def creating(original: Callable[..., None]) -> Callable[..., None]:
-    """A variable's `__init__`, keeping the user line that made it."""
-
-    def __init__(variable: Any, *args: Any, **kwargs: Any) -> None:
-        line = user_line(sys._getframe(1))
-        original(variable, *args, **kwargs)
-        blame.built.put(variable, line)
-
-    return __init__
-
-
-def freezing(original: Callable[..., None]) -> Callable[..., None]:
-    """The setter of `layer.trainable`, keeping the user line that froze a layer and its variables."""
-
-    def trainable(layer: Any, value: bool) -> None:
-        original(layer, value)
-        line = user_line(sys._getframe(1))
-        for each in (layer, *flat(list(getattr(layer, "weights", ())))):
-            frozen.drop(each) if value else frozen.put(each, line)
-
-    return trainable
-
-
-def key_of(value: Any) -> int:
-    """A number for an eager tensor or a variable that no other one ever has."""
-    value = getattr(value, "handle", value)
-    number = None if internals.is_symbolic(value) else getattr(value, "_id", None)
-    return -id(value) if number is None else number
-
-
-def flat(value: Any) -> Iterator[Any]:
-    """The tensors and variables in what a program gives to `watch` or `gradient`."""
-    import tensorflow as tf
-
-    for leaf in tf.nest.flatten(value):
-        yield leaf if isinstance(leaf, tf.Tensor | tf.Variable) else internals_gate.unwrapped(leaf)
-
-
-def user_line(frame: FrameType | None) -> UserLine | None:
-    """The innermost user line of a stack; in code that AutoGraph made, the line it was made from."""
-    if not internals.loaded() or internals.current_graph() is None:
-        return blame.user_line(frame)
-    for activation in traced(frame):
-        if blame.is_user_file(activation.filename):
-            return UserLine(activation.filename, activation.lineno, activation.function)
-    return None
-
-
-def traced(frame: FrameType | None) -> Iterator[Activation]:
-    """The activations of a stack that traces; a replica's thread has no map of AutoGraph's own."""
-    return activations(frame, internals.generated_lines() or internals_gradients.all_generated_lines())
-
-
-def site_in_graph(frame: FrameType | None) -> blame.Site:
-    """As `blame.site_of`, for an op that is being added to a graph."""
-    owners: list[tuple[str, UserLine]] = []
-    user: list[UserLine] = []
-    seen: set[int] = set()
-    called = None
-    for activation in traced(frame):
-        if blame.is_user_file(activation.filename):
-            user.append(UserLine(activation.filename, activation.lineno, activation.function))
-        elif not user:
-            owner = activation.base.f_locals.get("self") if "self" in activation.base.f_code.co_varnames[:1] else None
-            if owner is not None and id(owner) not in seen:
-                seen.add(id(owner))
-                called = owner
-                if line := blame.built.get(owner):
-                    owners.append((type(owner).__name__, line))
-    return blame.Site(user[0] if user else None, tuple(user[::-1]), None, tuple(owners), called)
-
-
 log = TapeLog()
-frozen = blame.Lines()  # layers and variables: where the program set `trainable` to False

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, tapes, tensors
+from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes, tensors
 from tfdb.asked import Asked, asked
 from tfdb.errors import TfdbError
 from tfdb.lostgrads import Question
@@ -63,7 +63,7 @@ class GradientCommands:
             return None
         if value is None:
             return self.of_gradient(expression)
-        plain = next(iter(tapes.flat([value])), None)
+        plain = next(iter(sites.flat([value])), None)
         return plain if lostgrads.is_variable(plain) else None
 
     def of_gradient(self, expression: str) -> Any:
@@ -72,7 +72,7 @@ class GradientCommands:
         found = self.asked_here()
         if found is None or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
             return None
-        sources = list(tapes.flat(found.sources))
+        sources = list(sites.flat(found.sources))
         index = node.slice.value
         return sources[index] if isinstance(index, int) and -len(sources) <= index < len(sources) else None
 
@@ -96,7 +96,7 @@ class GradientCommands:
     def explain(self, found: Asked, variable: Any) -> bool:
         """Print why the variable (all sources, if None) gets no gradient."""
         targets = lostgrads.flat(found.target)
-        sources = [variable] if variable is not None else list(tapes.flat(found.sources))
+        sources = [variable] if variable is not None else list(sites.flat(found.sources))
         symbolic = any(internals.is_symbolic(target) for target in targets)
         if not sources or not targets:
             return False
@@ -190,7 +190,7 @@ class GradientCommands:
         value = self.value_of(f"({arg},)")  # type: ignore[attr-defined]
         target, sources = (value[0], value[1]) if len(value) == 2 else (value[0], None)
         tape, _ = self.lasting_tape()
-        leaves = list(tapes.flat(list(tape.watched_variables()) if sources is None else [sources]))
+        leaves = list(sites.flat(list(tape.watched_variables()) if sources is None else [sources]))
         targets = lostgrads.flat([target])
         if not all(lostgrads.is_tensor(each) for each in (*targets, *leaves)):
             raise TfdbError("a gradient is of tensors, for tensors or variables")

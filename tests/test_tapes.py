@@ -1,0 +1,188 @@
+"""`tape`, `backward` and `why` at prompts: what tapes record, gradients on demand, and the program's own unharmed."""
+
+from typing import Any
+
+import tfdb
+from tfdb import tapes
+from transcripts import play
+
+
+def test_a_tape_and_gradients_on_demand(tf: Any) -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+    found = []
+
+    def program() -> None:
+        for step in range(2):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(w * w) * (step + 1.0)
+                tfdb.set_trace()
+            found.append(tape.gradient(loss, w).numpy().tolist())
+
+    play(
+        program,
+        """
+        > ...test_tapes.py(...)program()
+        -> ...
+        (tfdb) tape
+        GradientTape · for one gradient · recording...
+          watches w
+        (tfdb) c
+        > ...test_tapes.py(...)program()
+        -> ...
+        (tfdb) tape
+        GradientTape · for one gradient · recording · opened test_tapes.py:...
+          watches w
+        (tfdb) tape loss
+        w  float32(2,) cpu:0 8B  [4, 8]...
+        (tfdb) p tape.gradient(loss, w).numpy()
+        array([4., 8.], dtype=float32)
+        (tfdb) tape
+        GradientTape · for one gradient · recording · opened test_tapes.py:...
+          watches w
+        (tfdb) c
+        """,
+    )
+    assert found == [[2.0, 4.0], [4.0, 8.0]]
+
+
+def test_a_tape_that_opened_unseen_is_not_used_up(tf: Any) -> None:
+    w = tf.Variable(3.0, name="w")
+    found = []
+
+    def program() -> None:
+        with tf.GradientTape() as tape:
+            loss = w * w
+            tfdb.set_trace()
+        found.append(float(tape.gradient(loss, w)))
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) tape loss
+        *** this tape opened before tfdb's first prompt: a gradient now would use it up
+        (tfdb) tape nothing
+        *** ...
+        (tfdb) c
+        """,
+    )
+    assert found == [6.0]
+
+
+def test_backward_shows_the_gradient_of_an_intermediate(tf: Any) -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    def program() -> None:
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                hidden = w * 3.0
+                tfdb.set_trace()
+                loss = tf.reduce_sum(hidden * hidden)
+            tape.gradient(loss, w)
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) backward hidden
+        *** this tape opened before tfdb's first prompt: a gradient now would use it up
+        (tfdb) c
+        > ...
+        -> ...
+        (tfdb) backward 3
+        *** backward takes tensors, for example `backward hidden`
+        (tfdb) backward hidden, w * 2.0
+        (tfdb) c
+        gradient of hidden  float32(2,) cpu:0 8B  [6, 12]...
+        gradient of w * 2.0  None
+        """,
+    )
+
+
+def test_persistent_and_unwatching_tapes(tf: Any) -> None:
+    def program() -> None:
+        x = tf.constant(2.0)
+        for _ in range(2):
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+                tape.watch(x)
+                y = x * x
+                with tape.stop_recording():
+                    tfdb.set_trace()
+            del y
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) c
+        > ...
+        -> ...
+        (tfdb) tape
+        GradientTape · persistent · not recording · opened test_tapes.py:...
+          watches 1 tensor by tape.watch(), no variables by itself
+        (tfdb) tape y, x
+        x  float32() cpu:0 4B  4
+        (tfdb) c
+        """,
+    )
+
+
+def test_no_tape(tf: Any) -> None:
+    def program() -> None:
+        tfdb.set_trace()
+        ""
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) tape
+        no GradientTape is open here
+        (tfdb) c
+        """,
+    )
+
+
+def test_why_in_a_graph_needs_no_watch(tf: Any) -> None:
+    """The ops of a function's graph are there to be walked when the gradient comes out None."""
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            hard = tf.cast(w > 1.5, tf.float32)
+            loss = tf.reduce_sum(hard)
+        if tape.gradient(loss, w) is None:
+            raise ValueError("No gradients provided for any variable.")
+        return loss
+
+    tapes.log.install(ops=False)
+    try:
+        play(
+            lambda: run_to_error(step),
+            """
+            ValueError: No gradients provided for any variable.
+            ...
+            (tfdb) why
+            ...
+            ...Greater  test_tapes.py:... step()
+            ...hard = tf.cast(w > 1.5, tf.float32)
+            ...
+            (tfdb) q
+            ...
+            """,
+        )
+    finally:
+        tapes.log.remove()
+
+
+def run_to_error(function: Any) -> None:
+    """Call a function, and open a post-mortem on what it raises."""
+    try:
+        function()
+    except ValueError as error:
+        tfdb.post_mortem(error.__traceback__)
