@@ -48,7 +48,7 @@ def test_lt_lists_the_tensors_up_to_the_stop_with_their_values(step: Program) ->
         graph stop · train_step · pass 1
         ...
         (tfdb) lt
-        11 tensors of train_step · 3 from the stop · 8 computed again from the call's arguments
+        11 tensors of train_step · 3 from the stop · 8 computed again
         train_step  (test_graphs.py)
           MatMul ...MatMul... :... float32(2, 1) ... [5, 11]...
         ...
@@ -167,7 +167,7 @@ def test_graph_without_argument_is_the_one_of_the_stop(step: Program) -> None:
         ...
         (tfdb) graph
         train_step(x: float32(2, 2), y: float32(2, 1)) -> float32()
-          26 ops: 4 forward, 7 gradient, 2 update · device any · XLA off
+          26 ops: 5 forward, 7 gradient, 2 update · device any · XLA off
           variables  w float32(2, 1)
         forward
           test_graphs.py:... train_step()  pred = tf.matmul(x, w)
@@ -212,7 +212,7 @@ def test_after_the_call_the_values_are_those_of_the_execution(tf: Any) -> None:
         106.0
         ...
         (tfdb) lt
-        2 tensors of double · 2 computed again from the call's arguments
+        2 tensors of double · 2 computed again
         double  (test_graphs.py)
           mul Mul   :... float32() cpu:0 4B  6
           add AddV2 :... float32() cpu:0 4B  106
@@ -228,14 +228,14 @@ def test_looking_changes_no_variable_and_no_result(tf: Any) -> None:
     @tf.function
     def tick(x: Any) -> Any:
         count.assign_add(1)
-        noise = tf.random.uniform([3])
+        x = x + 0.0 * tf.random.uniform([3])
         tfdb.set_trace()
-        return tf.reduce_sum(x) + 0.0 * tf.reduce_sum(noise)
+        return tf.reduce_sum(x)
 
     def program() -> None:
         print(tick(tf.ones([3])).numpy(), int(count))
 
-    output = play(
+    play(
         program,
         """
         ...
@@ -243,12 +243,11 @@ def test_looking_changes_no_variable_and_no_result(tf: Any) -> None:
         ...
         (tfdb) ni random_uniform/RandomUniform
         ...
-          values      not available: random_uniform/RandomUniform (RandomUniform) is not ru...
+          values      not available: random_uniform/RandomUniform (RandomUniform) is no...
         (tfdb) c
         3.0 1
         """,
     )
-    assert "draws new numbers" not in output.split("(tfdb) ni")[0].split("graph stop")[0]
 
 
 def test_tensors_of_branches_loops_and_nested_functions_are_had(tf: Any) -> None:
@@ -271,13 +270,13 @@ def test_tensors_of_branches_loops_and_nested_functions_are_had(tf: Any) -> None
         lambda: print(outer(tf.constant([1.0, 2.0])).numpy()),
         """
         ...
-        (tfdb) lt -n mul
-        1 tensors of outer · 1 computed again from the call's arguments
+        (tfdb) lt -t Mul
+        1 tensor of outer · 1 computed again
         outer > cond_true (cond)  (test_graphs.py)
-          ...mul Mul :... float32(2,) ... [10, 20]...
-        (tfdb) lt -t AddV2 -n '^add$'
-        1 tensors of outer · 1 computed again from the call's arguments
-        outer > ... > inner (...)  (test_graphs.py)
+          cond/mul Mul :... float32(2,) ... [10, 20]...
+        (tfdb) lt -t AddV2 -f 't.size==2'
+        1 tensor of outer · 1 computed again
+        outer > while_body (while) > inner (while/PartitionedCall)  (test_graphs.py)
           add AddV2 :... float32(2,) ... [13, 23]...
         (tfdb) c
         [13. 23.]
@@ -300,13 +299,13 @@ def test_a_stop_in_a_loop_has_the_values_of_its_pass(tf: Any) -> None:
         ...
         (tfdb) p int(i), int(acc)
         (3, 14)
-        (tfdb) lt -n '^add$'
-        1 tensors of while_body · 1 from the stop
+        (tfdb) lt -n 'while/add$'
+        1 tensor of while_body · 1 from the stop
         while_body  (test_graphs.py)
-          add AddV2 :... int32() cpu:0 4B  14
+          while/add AddV2 :... int32() cpu:0 4B  14
         (tfdb) lt -t Mul
         ...
-          mul Mul :... int32() cpu:0 4B  9
+          while/mul Mul :... int32() cpu:0 4B  9
         (tfdb) c
         30
         """,
@@ -335,12 +334,12 @@ def test_graph_of_a_function_by_name_folded_and_whole(tf: Any) -> None:
           test_graphs.py:... choose()  if tf.reduce_sum(x) > 0:
               Sum      float32()    Sum(x, [0])
               Greater  bool()       Greater(Sum, 0.0)
-              cond     float32(2,)  StatelessIf(Greater, x)  ▸ then cond_true 1 op, else con...
+              cond     float32(2,)  StatelessIf(Gre...  ▸ then cond_true 1 op, else cond_...
         (tfdb) graph choose -a
         ...
-              cond_true(...: float32(2,)) -> float32(2,)
+                cond_true() -> float32(2,)
         ...
-                  ...Sqrt...Sqrt(...
+                      cond/Sqrt    float32(2,)  Sqrt(x)
         ...
         (tfdb) graph choose, 2
         *** there are 1 traces: choose 1 to 1
@@ -363,6 +362,7 @@ def test_a_function_never_traced_asks_for_arguments_and_is_traced_not_run(tf: An
         return x * factor
 
     def program() -> None:
+        assert tf
         tfdb.set_trace()
         print(int(ran), scale.experimental_get_tracing_count())
 
@@ -371,7 +371,7 @@ def test_a_function_never_traced_asks_for_arguments_and_is_traced_not_run(tf: An
         """
         ...
         (tfdb) graph scale
-        *** scale was never traced: give arguments for x, factor, as in `graph scale(tf.TensorSpec([None, 3]))`; it is traced, not run
+        *** scale was never traced: give arguments for x, factor, as in `graph scale(tf.TensorSpec([None, 3]))`
         (tfdb) graph scale(tf.TensorSpec([None, 3]), factor=2.0)
         scale(x: float32(?, 3), factor: 2.0) -> float32(?, 3)
         ...
@@ -409,7 +409,7 @@ def test_a_saved_model_without_source_shows_its_signatures_and_ops(tf: Any) -> N
         ...
         (tfdb) graph loaded.score
         score(x: float32(?, 3)) -> float32(?, 1)
-          ... · XLA off
+          7 ops: 3 forward · device any · XLA off
           from a SavedModel: no Python source, so its ops have no lines
           variables  w float32(3, 1)
           no user line
@@ -445,7 +445,9 @@ def test_phases_are_told_apart(tf: Any) -> None:
     def train_step(x: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(x))
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        optimizer.apply_gradients(
+            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
+        )
         return loss
 
     train_step(tf.ones([2, 3]))
@@ -566,7 +568,7 @@ def test_a_whole_keras_step_is_played_without_touching_it(tf: Any) -> None:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
     x, y = tf.random.normal([6, 4]), tf.ones([6, 1])
@@ -628,14 +630,13 @@ def test_an_option_without_its_value_is_an_error() -> None:
         parse("x -r", ("-a",), ("-r",))
 
 
-def test_lines_are_never_wider_than_the_terminal(step: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    for columns in ("40", "80", "160"):
-        monkeypatch.setenv("COLUMNS", columns)
-        output = play(
-            step, "...\n(tfdb) lt -a\n...\n(tfdb) graph -a\n...\n(tfdb) ps\n...\n(tfdb) ni Mean -a\n...\n(tfdb) c\n..."
-        )
-        shown = output.split("(tfdb) lt -a\n")[1].rsplit("(tfdb) c", 1)[0].splitlines()
-        assert max(map(len, shown)) <= int(columns)
+@pytest.mark.parametrize("columns", [40, 80, 160])
+def test_lines_are_never_wider_than_the_terminal(step: Program, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    commands = ("lt -a", "graph -a", "ps", "ni Mean -a", "li Mean", "graph")
+    output = play(step, "...\n" + "\n...\n".join(f"(tfdb) {each}" for each in [*commands, "c"]) + "\n...")
+    shown = output.split("(tfdb) lt -a\n")[1].rsplit("(tfdb) c", 1)[0].splitlines()
+    assert max(map(len, shown)) <= columns
 
 
 def test_dot_of_nested_functions_has_each_once(tf: Any) -> None:

@@ -152,7 +152,7 @@ class Completion:
 def is_layer(value: Any) -> bool:
     """Whether the value is a Keras layer or model, without importing Keras."""
     modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
-    return any(isinstance(value, module.layers.Layer) for module in modules if hasattr(module, "layers"))
+    return any(isinstance(value, module.layers.Layer) for module in modules if module and hasattr(module, "layers"))
 
 
 def flattened(value: Any) -> Iterable[Any]:

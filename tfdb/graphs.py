@@ -63,6 +63,11 @@ def function_name(function: Any) -> str:
     return str(getattr(internals_graphs.python_function(function), "__name__", "function"))
 
 
+def title_of(function: Any, concrete: Any) -> str:
+    """The name of a traced function; one from a SavedModel keeps it in the graph's name only."""
+    return clean_name(concrete.name) if internals_graphs.is_restored(function) else function_name(function)
+
+
 def traced(function: Any, twins: Iterable[Any] = ()) -> list[Any]:
     """The traces of a `tf.function`; those of its instrumented twins stand in where it has none of its own."""
     found = internals_graphs.concrete_functions(function)
@@ -82,7 +87,7 @@ def sources(value: Any, twins: Any = lambda function: ()) -> list[Source]:
     if internals_graphs.is_concrete(value):
         return [Source(clean_name(value.name), value.graph, value)]
     if internals_graphs.is_function(value):
-        found = [Source(function_name(value), each.graph, each, value) for each in traced(value, twins(value))]
+        found = [Source(title_of(value, each), each.graph, each, value) for each in traced(value, twins(value))]
         if not found:
             raise TfdbError(never_traced(value))
         return found
@@ -102,7 +107,7 @@ def never_traced(function: Any) -> str:
     code = getattr(internals_graphs.python_function(function), "__code__", None)
     names = [each for each in (code.co_varnames[: code.co_argcount] if code else ()) if each != "self"]
     what = f" for {', '.join(names)}" if names else ""
-    return f"{name} was never traced: give arguments{what}, as in `graph {name}({shown})`; it is traced, not run"
+    return f"{name} was never traced: give arguments{what}, as in `graph {name}({shown})`"
 
 
 def traced_for(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Source:

@@ -188,11 +188,11 @@ def totals(execution: Execution, found: Sequence[tuple[Level, Fetched, Any]], xl
     """One line on where the values come from."""
     carried = sum(f"{each.name}:0" in level.carried or each.name in level.carried for level, each, _ in found)
     missing = sum(value is None for _, _, value in found)
-    parts = [f"{len(found)} tensors of {execution.place.title}"]
+    parts = [f"{len(found)} tensor{'s' if len(found) != 1 else ''} of {execution.place.title}"]
     if carried:
         parts.append(f"{carried} from the stop")
     if len(found) - carried - missing:
-        parts.append(f"{len(found) - carried - missing} computed again from the call's arguments")
+        parts.append(f"{len(found) - carried - missing} computed again")
     if missing:
         parts.append(f"{missing} not available")
     return " · ".join([*parts, "without XLA"] if xla else parts)

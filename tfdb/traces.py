@@ -156,7 +156,7 @@ def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Tra
 
 def distinct(events: Iterable[Event]) -> list[Trace]:
     """The traces of noted events, each signature once for each function object."""
-    return list({event.trace.leaves: event.trace for event in events}.values())
+    return list({(event.owner, event.trace.leaves): event.trace for event in events}.values())
 
 
 def context_text(key: Any) -> str:

@@ -1,7 +1,7 @@
 """A training step of 2,000 ops and more -> a table: how long `lt`, `ni`, `li`, `ps` and `graph` take at a stop in it.
 
-Run `python tests/benchmarks/graphs.py [LAYERS]`. The stop is real (set_trace() in a tf.function), each command runs once
-fresh (graph and values read anew) and once again. Goals: `lt` and `ni` under a second, `graph` under two.
+Run `python tests/benchmarks/graphs.py [LAYERS]`. The stop is real (set_trace() in a tf.function); each command runs
+once fresh (graph and values read anew) and once again. Goals: `lt` and `ni` under a second, `graph` under two.
 """
 
 from __future__ import annotations

@@ -143,9 +143,11 @@ class GraphCommands:
         entries = []
         for name, code, events in self.session.traces.groups():  # type: ignore[attr-defined]
             made = traces.distinct(events)
-            changed = [change for each in traces.explain(made) for change in each]
-            what = ", ".join(dict.fromkeys(f"{change.path} ({change.kind})" for change in changed))
-            entries.append((name, traces.file_of(code), len(made), f"because of {what}" if what else ""))
+            explained = traces.explain(made)
+            what = dict.fromkeys(f"{change.path} ({change.kind})" for each in explained for change in each)
+            reasons = [f"because of {', '.join(what)}"] if what else []
+            reasons += ["the tf.function is made anew each time"] if any(not each for each in explained[1:]) else []
+            entries.append((name, traces.file_of(code), len(made), "; ".join(reasons)))
         return retracetext.overview(sorted(entries, key=lambda entry: -entry[2]), width)
 
     def twins_of(self, function: Any) -> list[Any]:

@@ -57,8 +57,10 @@ class NodeCommands:
             execution = self.execution()
             names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
             found = listing.rows(execution, wish, names)
-            self.message(listing.totals(execution, found, self.is_xla_off()))  # type: ignore[attr-defined]
-            self.message(listing.table(found, wish, render.terminal_width(), self.in_colour()))  # type: ignore[attr-defined]
+            width = render.terminal_width()
+            totals = listing.totals(execution, found, self.is_xla_off())
+            self.message(graphtext.wrapped(totals, width, 4))  # type: ignore[attr-defined]
+            self.message(listing.table(found, wish, width, self.in_colour()))  # type: ignore[attr-defined]
         except TfdbError as error:
             self.error(str(error))  # type: ignore[attr-defined]
 
