@@ -422,3 +422,71 @@ def test_a_fault_of_the_examination_leaves_the_plain_error(monkeypatch: pytest.M
     monkeypatch.setattr(postmortem, "graph_wreck", fail)
     wreck = examined(lambda: positive_sum(tf.ones([2]), tf.ones([3])))
     assert wreck.entries and "RuntimeError: no luck" in text_of(wreck)
+
+
+def test_an_iterator_of_the_program_loses_no_element(keeper: Keeper) -> None:
+    @tf.function
+    def step(iterator: Any) -> tf.Tensor:
+        batch = next(iterator)
+        doubled = batch * 2
+        return tf.reshape(doubled, [2, -1])
+
+    iterator = iter(tf.data.Dataset.range(9).batch(2).skip(3).concatenate(tf.data.Dataset.range(4).batch(2)))
+    step(iterator)
+    *_, frame = frames_of(examined(lambda: step(iterator), keeper))
+    assert frame.names["doubled"].numpy().tolist() == [16]
+    assert next(iterator).numpy().tolist() == [0, 1]
+
+
+def test_a_loaded_function_has_the_inputs_of_the_op_without_any_python(tmp_path: Any) -> None:
+    class Scorer(tf.Module):
+        @tf.function(input_signature=[VECTOR, tf.TensorSpec([None], tf.int32)])
+        def score(self, x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+            return tf.gather(x * 2.0, rows + 1)
+
+    tf.saved_model.save(Scorer(), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    text = text_of(examined(lambda: loaded.score(tf.constant([1.0, 2.0]), tf.constant([0, 1]))))
+    assert "GatherV2" in text and "[2, 4]" in text and "[1, 2]" in text
+
+
+class Two(keras.layers.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = keras.layers.Dense(4), keras.layers.Dense(3)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        left, right = self.left(x), self.right(x)
+        return left + right
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_error_while_keras_builds_a_model_has_the_values_of_an_eager_call() -> None:
+    model = keras.Sequential([Two(), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    wreck = examined(lambda: model.fit(np.ones((8, 2), "float32"), np.ones((8, 1)), verbose=0))
+    *_, frame = frames_of(wreck)
+    assert (frame.function, tuple(frame.names["right"].shape)) == ("call", (8, 3))
+    assert "eager call" in text_of(wreck)
+
+
+def test_a_check_of_the_program_is_told_with_its_values() -> None:
+    @tf.function
+    def checked(x: tf.Tensor) -> tf.Tensor:
+        most = tf.reduce_max(x)
+        tf.debugging.assert_less(most, 3.0, message="too big")
+        return tf.sqrt(most)
+
+    wreck = examined(lambda: checked(tf.constant([1.0, 4.0])))
+    *_, frame = frames_of(wreck)
+    assert float(frame.names["most"]) == 4.0
+    assert wreck.sentence is not None and "too big" in wreck.sentence and "most float32()" in wreck.sentence
+
+
+def test_an_op_that_wants_too_much_memory_is_not_tried_again() -> None:
+    @tf.function
+    def table(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(a[:, None] * b[None, :])
+
+    wreck = examined(lambda: table(tf.ones([6_000_000]), tf.ones([2_000_000])))
+    assert wreck.sentence is not None and "(6000000, 1)" in wreck.sentence and "GiB" in wreck.sentence

@@ -14,6 +14,7 @@ from tfdb.records import TensorSummary
 from tfdb.retrace import Input
 from tfdb.sourcemap import Activation, is_hidden
 
+SETTINGS = ("axis", "concat_dim", "reduction_indices")  # inputs of ops that say how, not what
 TRAINERS = ("fit", "evaluate", "predict")
 
 
@@ -80,6 +81,13 @@ def input_operand(each: Input) -> Operand:
 def is_resource(value: Any) -> bool:
     """Whether a tensor is a handle, with nothing to show."""
     return getattr(getattr(value, "dtype", None), "name", "") in ("resource", "variant")
+
+
+def is_shown(op: str, each: Input) -> bool:
+    """Whether an input of the failing op tells something: no handle, no setting, no text of an assertion."""
+    if is_resource(each.value) or each.argument in SETTINGS:
+        return False
+    return op != "Assert" or getattr(each.value, "dtype", None) not in ("string", "bool")
 
 
 def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:

@@ -9,9 +9,10 @@ TAG = re.compile(r"\{\{function_node [^}]*\}\}\s*")
 KERAS = re.compile(
     r"Exception encountered when calling ([^\n]*?)\.?\n+(?:\x1b\[1m)?(.*?)(?:\x1b\[0m|\n\nArguments received)", re.S
 )
+GENERATED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(?:tf__)?")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 PYTHON_ERROR = re.compile(
-    r"(?:^|: )(\w*(?:Error|Exception|Interrupt|Iteration|Exit)\b(?:: [^\n]*)?)\nTraceback \(most", re.M
+    r"(?:^|: |}} )(\w*(?:Error|Exception|Interrupt|Iteration|Exit)\b(?:: [^\n]*)?)\nTraceback \(most", re.M
 )
 SENTENCE = 240  # characters of a message that are worth a line; the rest is for `full`
 
@@ -59,7 +60,8 @@ class Facts:
     """What is known of an error.
 
     `text` is the source text of the file of `place`; `operands` are the failing op's inputs, or the tensors that the
-    failing line reads.  `leak` says what a leaked tensor is called where it is used, and where it was made.
+    failing line reads.  `elements` says that a function of a dataset was being traced.  `leak` says what a leaked
+    tensor is called where it is used, and where it was made.
     """
 
     error: str
@@ -71,6 +73,7 @@ class Facts:
     leak: "Leak | None" = None
     function: str = ""
     has_source: bool = True
+    elements: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Reported:
 
 def report(text: str) -> Reported:
     """Cut an error's text, of TensorFlow or Keras or anything, to what matters."""
+    text = GENERATED.sub("", text)
     text, layer = ESCAPES.sub("", text) if "\x1b" in text else text, ""
     while found := KERAS.match(text):
         text, layer = found[2] + "\n", found[1]

@@ -91,8 +91,8 @@ def leaked(facts: Facts) -> str | None:
     used = f"; {facts.place.short} uses it outside" if facts.place else ""
     return (
         f"{leak.expression} is a symbolic tensor of the graph of {leak.made.function}(): {kept.short} kept it while "
-        f"the function was traced (made by line {leak.made.lineno}){used}. Return it from the function, or keep it in a "
-        "tf.Variable."
+        f"the function was traced (made by line {leak.made.lineno}){used}. Return it from the function, or keep it in "
+        "a tf.Variable."
     )
 
 
@@ -293,12 +293,35 @@ def signature(facts: Facts) -> str | None:
         accepted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in takes) or f"{found[4]}{found[3]}"
         return f"The function takes one signature only, {accepted}; this call gives {found[2]}{found[1]}."
     if "Could not find matching concrete function" in facts.message:
-        options = re.findall(r"Option \d+:.*?TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message, flags=re.S)
-        accepted = "; ".join(f"{dtype}{shape}" for shape, dtype in options)
-        given = ", ".join(operand.text for operand in facts.operands)
-        gives = f": it gives {given}" if given else ""
-        return f"The loaded function has no signature for this call{gives}; it takes {accepted}."
+        got, *options = re.split(r"Option \d+:", facts.message)
+        accepted = " or ".join(argument_list(option) for option in options)
+        return f"The loaded function takes {accepted}, and nothing else; this call gives {argument_list(got)}."
+    found = re.search(r"(\w+)\(\) takes (\d+) positional arguments? but (\d+) (?:was|were) given", facts.message)
+    if found and facts.elements:
+        return (
+            f"Each element of the dataset has {found[3]} components, and each is an argument of its own: "
+            f"{found[1]}() must take {found[3]}, or *args."
+        )
     return None
+
+
+def argument_list(text: str) -> str:
+    """The arguments that TensorFlow lists in a message, one a line, as `(x float32(None, 3), True)`."""
+    items = []
+    for item in re.findall(r"^ *\* (.*)$", text, flags=re.M):
+        spec = re.search(r"shape=(.+?),? dtype=(?:tf\.)?(\w+)", item)
+        items.append(f"{spec[2]}{spec[1]}" if spec else item.strip())
+    return f"({', '.join(items)})"
+
+
+def assertion(facts: Facts) -> str | None:
+    """A check of the program's own that did not hold."""
+    if "assertion failed" not in facts.message:
+        return None
+    parts = re.findall(r"\[([^\[\]]*)\]", facts.message.split("assertion failed")[1])
+    text = [part.strip() for part in parts if re.search(r"[A-Za-z]{3}", part) and "=" not in part]
+    values = " and ".join(operand.told for operand in facts.operands if operand.dtype not in ("string", "bool"))
+    return f"A check of the program did not hold: {'; '.join(text)}{f' ({values})' if values else ''}."
 
 
 def memory(facts: Facts) -> str | None:
@@ -324,8 +347,8 @@ def memory(facts: Facts) -> str | None:
     others = f"; the largest inputs are {', '.join(each.text for each in big)}" if big else ""
     return (
         f"{facts.op or 'An op'} asked for a {found[2]} tensor of shape {found[1]}, "
-        f"{count * sizes.get(found[2], 4) / 2**30:.1f} GiB, and there is no room{others}: a smaller batch, or a broadcast "
-        "that was not meant?"
+        f"{count * sizes.get(found[2], 4) / 2**30:.1f} GiB, and there is no room{others}: a smaller batch, or a "
+        "broadcast that was not meant?"
     )
 
 
@@ -349,5 +372,6 @@ def uninitialised(facts: Facts) -> str | None:
 
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (
-    leaked, late_variable, loop_variable, branch, signature, memory, index, dtypes, symbolic, shapes, uninitialised,
+    leaked, assertion, late_variable, loop_variable, branch, signature, memory, index, dtypes, symbolic, shapes,
+    uninitialised,
 )  # fmt: skip

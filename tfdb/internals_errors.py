@@ -303,6 +303,25 @@ def stored(handle: Any, dtype: Any) -> Any:
     return private("ops.gen_resource_variable_ops", "read_variable_op")(handle, dtype)
 
 
+def first_batch(frame: FrameType) -> tuple[Any, Any] | None:
+    """Of the frame of Keras' `fit` or its kin, the model and the first batch of a new pass over its data."""
+    names = frame.f_locals
+    source = getattr(names.get("epoch_iterator"), "_get_iterator", None)
+    if "trainer" not in frame.f_code.co_filename or "self" not in names or source is None:
+        return None
+    return names["self"], next(iter(source()))
+
+
+def output_shapes(attributes: Any, values: Sequence[Any]) -> list[Any]:
+    """The shapes that the attributes of an iterator's op promise for the parts of one element."""
+    import tensorflow as tf
+
+    promised = attributes["output_shapes"].list.shape if "output_shapes" in attributes else ()
+    if len(promised) != len(values) or any(value.dtype == tf.variant for value in values):
+        return [value.shape for value in values]
+    return [tf.TensorShape(shape) for shape in promised]
+
+
 def feed_op(values: Sequence[Any], shapes: Sequence[Any]) -> Any:
     """An op of the current graph with these values as outputs, of which the graph knows no more than `shapes`."""
     import tensorflow as tf

@@ -6,7 +6,8 @@ Keeping costs one assignment by reference per batch component, and nothing at al
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tfdb import internals, internals_errors
@@ -23,6 +24,7 @@ class Keeper:
         self.patches = internals.Patches()
         self.batches: OrderedDict[str, list[list[tuple[Any, Any]]]] = OrderedDict()
         self.errors: list[BaseException] = []
+        self.paused = False
 
     def install(self) -> None:
         """Keep from now on.  Idempotent; `remove` undoes it."""
@@ -44,7 +46,7 @@ class Keeper:
         def iterator_get_next(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
             graph = internals.current_graph()
-            if graph is not None and not is_exporting(sys._getframe(1)):
+            if graph is not None and not self.paused and not is_exporting(sys._getframe(1)):
                 self.keep(graph, found if isinstance(found, list) else [found])
             return found
 
@@ -75,6 +77,15 @@ class Keeper:
                 raise
 
         return call
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Keep nothing new within the block."""
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
 
     def batch(self, graph: str) -> list[list[Any]]:
         """What each iterator in a graph gave last, in the order of tracing; empty when nothing was kept."""

@@ -27,16 +27,26 @@ def known_names(stack: Sequence[Activation]) -> dict[int, str]:
 
 def name_of(tensor: Any, names: dict[int, str]) -> str:
     """What the user calls a tensor: a local, a variable, or what it was cast or read from; "" when unnamed."""
-    for _ in range(4):
+    for _ in range(8):
         if id(tensor) in names:
             return names[id(tensor)]
         variable = variable_of(tensor)
         if variable is not None:
             return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+        outer = outside(tensor)
+        if outer is not None:
+            tensor = outer
+            continue
         if tensor.op.type not in SAME:
             return ""
         tensor = tensor.op.inputs[SAME[tensor.op.type]]
     return ""
+
+
+def outside(tensor: Any) -> Any:
+    """The symbolic tensor that a graph took from around it under this placeholder, or None."""
+    outer = internals_errors.captured(tensor.graph).get(id(tensor)) if tensor.op.type == "Placeholder" else None
+    return outer if outer is not None and internals.is_symbolic(outer) else None
 
 
 def variable_of(tensor: Any) -> Any:
@@ -56,8 +66,8 @@ def variable_shape(tensor: Any) -> tuple[int | None, ...] | None:
 def origin(tensor: Any) -> str:
     """The user's line that made a tensor of a graph: `losses.py:24`; "" for arguments and constants outside."""
     if tensor.op.type == "Placeholder":
-        outer = internals_errors.captured(tensor.graph).get(id(tensor))
-        return origin(outer) if outer is not None and internals.is_symbolic(outer) else ""
+        outer = outside(tensor)
+        return origin(outer) if outer is not None else ""
     if tensor.op.type == "ReadVariableOp":
         return ""
     lines = internals_errors.places_inside(tensor.op)

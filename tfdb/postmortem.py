@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -18,7 +19,6 @@ from tfdb.sourcemap import GENERATED_FILE, Activation, is_hidden
 from tfdb.symbols import Collector, Values
 
 Entry = tuple[FrameType | LiveFrame, int]
-SETTINGS = ("axis", "concat_dim", "reduction_indices")  # inputs of ops that say how, not what
 MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 
 
@@ -59,7 +59,8 @@ def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
     if not internals.loaded():
         return wreck
     try:
-        return with_values(wreck, keeper)
+        with keeper.pause() if keeper is not None else nullcontext():
+            return with_values(wreck, keeper)
     except Exception as problem:  # a debugger must not fail at the one moment it is needed
         note = f"tfdb could not find out more: {type(problem).__name__}: {report(str(problem)).message}"
         return replace(wreck, notes=(*wreck.notes, note))
@@ -127,11 +128,29 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     whole = replace(wreck, entries=entries)
     known = any(not internals.is_symbolic(value) for value in found)
     source = "the first element of the dataset" if values.from_dataset else "this call's arguments"
+    whole = replace(whole, facts=replace(whole.facts, elements=values.from_dataset))
     note = f"raised while {traced_name(failure)} was being traced"
     note += f"; values are computed from {source}" if known else "; there are no values yet"
     whole = replace(whole, notes=(note, *whole.notes))
+    again = None if known or failure.user is None else eager_wreck(whole)
+    if again is not None:
+        return again
     scene = called_scene(whole, values)
     return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user, values)
+
+
+def eager_wreck(wreck: Wreck) -> Wreck | None:
+    """An error while Keras builds a model, where nothing has a value: the same error of an eager call of the model."""
+    error = refetch.run_eagerly(internals_errors.outward(wreck.failure.deepest))
+    again = failures.examine(error) if error is not None else None
+    if again is None or place_of(again.user) != place_of(wreck.failure.user):
+        return None
+    inner = next(n for n, each in enumerate(again.stack) if not each.hidden)
+    frames = tuple((each.base, each.lineno) for each in again.stack[inner:])
+    note = "raised while Keras built the model; values are those of an eager call of it on the first batch"
+    entries = wreck.entries[: wreck.failure.inside] + frames
+    made = replace(wreck, entries=entries, notes=(note, *wreck.notes[1:]))
+    return with_line_facts(made, None)
 
 
 def called_scene(wreck: Wreck, values: Values) -> Scene | None:
@@ -191,7 +210,7 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
     shown = tuple(
         Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
         for each in scene.inputs
-        if not evidence.is_resource(each.value) and each.argument not in SETTINGS
+        if evidence.is_shown(scene.op, each)
     )
     place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
     text = source_text(place.filename) if place is not None else ""
@@ -201,10 +220,9 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
 
 def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[Scene, str] | None:
     """The failing op and its values, by running the call again, and a note that says how."""
-    if wreck.facts.error == "ResourceExhaustedError":
-        return None
     places = [each for each in wreck.reported.places if not is_hidden(each.filename)]
-    target = Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None)
+    dry = wreck.facts.error == "ResourceExhaustedError"
+    target = Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None, dry)
     frames = list(internals_errors.outward(wreck.failure.deepest))
     for dataset in datasets_of(frames):
         found = in_dataset(dataset, target)
@@ -233,7 +251,7 @@ def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target) -> tupl
         return None
     return (
         found[0],
-        f"values: the graph was run again on batch {found[1] + 1} of a new pass over the data, which fails the same way",
+        f"values: the graph was run again on batch {found[1] + 1} of a new pass over the data, which fails too",
     )
 
 
@@ -342,7 +360,11 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         replace(evidence.operand(name, symbol, evidence.made_by(symbol)), argument=role)
         for name, symbol, _, role in found
     ]
-    shown = [evidence.shown_value(name, symbol, value) for name, symbol, value, role in found if role not in SETTINGS]
+    shown = [
+        evidence.shown_value(name, symbol, value)
+        for name, symbol, value, role in found
+        if role not in evidence.SETTINGS
+    ]
     facts = replace(
         wreck.facts, op=op[0] if op else "", operands=tuple(operands), has_source=evidence.has_source(traced)
     )

@@ -8,7 +8,8 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 from tfdb import internals, internals_errors
@@ -105,6 +106,29 @@ def run_batches(
                 return None
     except Exception:
         return None
+    return None
+
+
+def run_eagerly(frames: Iterable[FrameType]) -> BaseException | None:
+    """Call the model of a `fit` eagerly on the first batch of its data; what that raises, or None."""
+    import keras
+
+    with aside():
+        for frame in frames:
+            try:
+                found = internals_errors.first_batch(frame)
+            except Exception:
+                return None
+            if found is not None:
+                model, batch = found
+                try:
+                    x = keras.utils.unpack_x_y_sample_weight(batch)[0]
+                    # A Sequential builds itself symbolically before it runs: its layers are called in its place.
+                    for layer in model.layers if isinstance(model, keras.Sequential) else [model]:
+                        x = layer(x)
+                except Exception as error:
+                    return error
+                return None
     return None
 
 

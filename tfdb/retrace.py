@@ -7,7 +7,7 @@ tries the op on its inputs; when it fails, the pass is found and the run is over
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from tfdb.origins import known_names, name_of, origin, variable_shape
 from tfdb.sourcemap import Activation
 
 SILENT = ("PrintV2", "WriteSummary", "WriteScalarSummary", "WriteImageSummary", "WriteHistogramSummary", "WriteFile")
-READS = ("ResourceGather", "ResourceGatherNd", "ReadVariableOp")
+SAFE = ("Assert", "CheckNumerics", "ResourceGather", "ResourceGatherNd", "ReadVariableOp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,14 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The op looked for: its node's name in the message, and the user's line that made it, if the message says so."""
+    """The op looked for: its node's name in the message, and the user's line that made it, if the message says so.
+
+    `dry`: the op is not tried, the first pass that comes to it is taken (it wants more memory than there is).
+    """
 
     node: str
     place: tuple[str, int] | None = None
+    dry: bool = False
 
 
 class Reached(Exception):
@@ -143,6 +147,8 @@ class Retrace:
                 return original(graph, op_type, inputs, dtypes, input_types, name, *args, **kwargs)
             if op_type in SILENT:
                 return original(graph, "NoOp", [], [], name=name)
+            if op_type in ("IteratorGetNext", "IteratorGetNextAsOptional") and self.data:
+                return self.feed(self.data.pop(0), kwargs.get("attrs") or {})
             node = internals_errors.future_name(graph, op_type, name)
             hook, spot = None, None
             if self.wanted(op_type, node):
@@ -154,16 +160,17 @@ class Retrace:
                 facts += [attributes, len(op.outputs), op._is_stateful]
             if id(graph) in self.waiting and any(internals.called_functions(op.node_def.attr)):
                 op._add_control_inputs(self.waiting[id(graph)])
-            if op_type in ("IteratorGetNext", "IteratorGetNextAsOptional") and self.data:
-                values = self.data.pop(0)
-                self.busy = True
-                try:
-                    return internals_errors.feed_op(values, [tensor.shape for tensor in op.outputs])
-                finally:
-                    self.busy = False
             return op
 
         return create_op
+
+    def feed(self, values: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """An op that gives these values in the place of one that takes an iterator's element: none may be lost."""
+        self.busy = True
+        try:
+            return internals_errors.feed_op(values, internals_errors.output_shapes(attributes, values))
+        finally:
+            self.busy = False
 
     def finishing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of functions from graphs: none is left to XLA, which has no hooks."""
@@ -226,10 +233,10 @@ class Retrace:
                 return
             level.values = values
             inputs = [part.make(values) if isinstance(part, Filled) else part for part in parts]
-            certain = fails(spot.op, inputs, *facts)
+            certain = None if self.target.dry else fails(spot.op, inputs, *facts)
             if certain or certain is None or self.found is None:
                 self.found = spot.scene(inputs, bool(certain))
-            if certain:
+            if certain or self.target.dry:
                 raise Reached
 
         return hit
@@ -246,7 +253,7 @@ def keeping(level: Level) -> Callable[..., None]:
 
 def fails(op_type: str, inputs: Sequence[Any], attributes: Any, outputs: int, stateful: bool) -> bool | None:
     """Whether the op fails on these inputs; None where it cannot be tried without an effect."""
-    if (stateful and op_type not in READS) or any(internals.is_symbolic(value) for value in inputs):
+    if (stateful and op_type not in SAFE) or any(internals.is_symbolic(value) for value in inputs):
         return None
     try:
         internals_errors.run_op(op_type, outputs, inputs, attributes)
