@@ -652,3 +652,53 @@ def test_dot_of_nested_functions_has_each_once(tf: Any) -> None:
     text = graphdot.dot(graphs.read(graphs.sources(outer)[0]))
     assert text.count('label="Sqrt\\nSqrt"') == 1
     assert text.count("{") == text.count("}")
+
+
+def test_inside_keras_fit_the_batch_and_all_that_comes_of_it_are_at_hand(tf: Any) -> None:
+    import keras
+
+    class Scale(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.g = self.add_weight(shape=(shape[-1],), initializer="ones", name="g")
+
+        def call(self, x: Any) -> Any:
+            y = x * self.g
+            tfdb.set_trace()
+            return y + 1.0
+
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones"), Scale()])
+    model.compile("sgd", "mse", jit_compile=False)
+
+    def program() -> None:
+        tfdb.set_trace()
+        model.fit(np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 1)), batch_size=2, verbose=0, shuffle=False)
+        print("end")
+
+    play(
+        program,
+        """
+        ...
+        (tfdb) c
+        ...
+        (tfdb) lt -t 'MatMul|Mul|BiasAdd|AddV2'
+        3 tensors of one_step_on_data · 2 from the stop · 1 computed again
+        one_step_on_data  (test_graphs.py)
+          ...MatMul ... float32(2, 1) ... [3, 7]...
+        ...
+        (tfdb) ni nothing
+        *** no node nothing here: `lt` lists them, `lt -n REGEX` looks for one
+        (tfdb) c
+        end
+        """,
+    )
+
+
+def test_graph_of_what_is_called_through_a_tf_function(tf: Any) -> None:
+    class Net(tf.Module):
+        @tf.function
+        def __call__(self, x: Any) -> Any:
+            return tf.sqrt(x)
+
+    net = Net()
+    net(tf.ones([2]))
+    assert [source.title for source in graphs.sources(net)] == ["__call__"]

@@ -170,6 +170,8 @@ class Evaluation:
             return self.branch(op)
         if op.type in LOOPS:
             return self.loop(op)
+        if op.type.startswith("Iterator"):
+            return self.kept(op)
         inputs = [self.input(op, tensor) for tensor in op.inputs]
         if op.type in READS:
             return internals_graphs.read_from(op, self.memory.read(inputs[0]), inputs[1:])
@@ -182,6 +184,18 @@ class Evaluation:
         if internals_graphs.is_stateful(op) and op.type not in HARMLESS:
             raise Unavailable(f"{op.name} ({op.type}) is not run again: {effect(op.type)}")
         return internals_graphs.run_op(op, inputs)
+
+    def kept(self, op: Any) -> Sequence[Any]:
+        """The element that an iterator gave: what was kept of it as it passed, in resources of tfdb's own."""
+        found: dict[str, Any] = {}
+        for each in self.operations:
+            if each.type == "AssignVariableOp" and is_hook(each) and each.inputs[1].op is op:
+                handle = self.values.get(each.inputs[0].name)
+                if handle is not None:
+                    found[each.inputs[1].name] = internals_graphs.read_store(handle, each.inputs[1].dtype)
+        if len(found) < len(op.outputs):
+            raise Unavailable(f"{op.name} ({op.type}) is not run again: {effect(op.type)}")
+        return [found[tensor.name] for tensor in op.outputs]
 
     def update(self, op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """A fused update (`ResourceApplyAdam`, `ResourceScatterAdd`), on copies of its variables."""

@@ -15,7 +15,7 @@ from .report import UserLine
 from .tensors import short_device
 
 SMALL = 4  # elements up to which a constant is shown by its value
-HOOK_SCOPE = re.compile(r"(^|/)tfdb(_\w+)?/")
+HOOK_SCOPE = re.compile(r"(^|/)tfdb(_\w+)?(/|$)")
 UPDATES = re.compile(r"Assign\w*VariableOp|Resource\w*Apply\w*|ResourceScatter\w+|Assign\w*")
 GRADIENT_SCOPE = re.compile(r"(^|/)(gradient_tape|gradients)/")
 GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py", "ops/while_v2.py:grad")
@@ -93,11 +93,11 @@ def sources(value: Any, twins: Any = lambda function: ()) -> list[Source]:
         return found
     if hasattr(value, "signatures"):
         return saved_model(value, twins)
-    if is_model(value):
-        return [model_source(value)]
-    inner = closed_over(value)
+    inner = inner_function(value)
     if inner is not None:
         return sources(inner, twins)
+    if is_model(value):
+        return [model_source(value)]
     raise TfdbError(f"{type(value).__name__} has no graph: give a tf.function, a trace, a Keras model or a SavedModel")
 
 
@@ -161,6 +161,12 @@ def closed_over(value: Any) -> Any | None:
     return None
 
 
+def inner_function(value: Any) -> Any | None:
+    """The `tf.function` that a value is called through: its own `__call__`, or one that a plain function calls."""
+    own = getattr(value, "__call__", None)  # noqa: B004  # the attribute itself is looked at
+    return own if internals_graphs.is_function(own) else closed_over(value)
+
+
 def clean_name(name: str | bytes) -> str:
     """A graph function's name without TensorFlow's prefix and number."""
     text = name.decode() if isinstance(name, bytes) else name
@@ -204,7 +210,7 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
             if inner is not None and inner is not graph:
                 functions[name] = graph_record(inner, clean_name(name), inside)
     devices = sorted({short_device(op.device) for op in ops if op.device})
-    captures = tuple(Named(literals.of(inner.op), text(inner)) for outer, inner in graph.captures)
+    captures = tuple(Named(literals.of(inner.op), text(inner)) for _, inner in graph.captures if not is_hook(inner.op))
     arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
     results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
     variables = tuple(Named(each.name.removesuffix(":0"), variable_text(each)) for each in variables_of(graph))
@@ -244,7 +250,19 @@ def kind_text(kind: Any) -> str:
         return str(tensor_type(kind))
     if hasattr(kind, "value"):
         return repr(kind.value)
+    element = internals_graphs.element_spec(kind)
+    if element is not None:
+        return f"{type(kind).__name__.removesuffix('Spec').lower()} of {structure_text(element)}"
     return str(kind)
+
+
+def structure_text(spec: Any) -> str:
+    """The types of a structure of tensors."""
+    if isinstance(spec, dict):
+        return "{" + ", ".join(f"{key}: {structure_text(each)}" for key, each in spec.items()) + "}"
+    if isinstance(spec, list | tuple):
+        return "(" + ", ".join(map(structure_text, spec)) + ")"
+    return kind_text(spec)
 
 
 def tensor_type(tensor: Any) -> TensorType:

@@ -261,6 +261,14 @@ def read_variable(handle: Any) -> Any | None:
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.shape_and_type[0].dtype))
 
 
+def read_store(handle: Any, dtype: Any) -> Any:
+    """What an eager resource that holds a tensor of this dtype holds now."""
+    import tensorflow as tf
+
+    with unrecorded():
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+
 def resource_name(handle: Any) -> str:
     """The name of the variable or other resource behind a captured handle, "" for none."""
     found = RESOURCE_NAME.search(str(handle)) if getattr(handle, "dtype", None) == "resource" else None
@@ -291,6 +299,11 @@ def parameters(concrete: Any) -> list[tuple[str, Any]]:
     """The parameters of a trace with the type it was made for: TensorSpec, Literal, and structures of those."""
     kind = getattr(concrete, "function_type", None)
     return [(name, each.type_constraint) for name, each in kind.parameters.items()] if kind is not None else []
+
+
+def element_spec(kind: Any) -> Any | None:
+    """The type of what an iterator or dataset gives, from its own type; None for other types."""
+    return getattr(kind, "element_spec", getattr(kind, "_element_spec", None))
 
 
 def referent(kind: Any) -> Any | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from . import internals, internals_graphs
+from . import graphs, internals, internals_graphs
 from .graphrecords import Change, Leaf, Trace
 from .report import UserLine
 from .sourcemap import activations, is_hidden
@@ -118,7 +118,7 @@ def leaf_of(path: str, kind: Any) -> Leaf:
         sizes = None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
         what = {"TensorSpec": "tensor", "VariableSpec": "variable"}.get(name, name.removesuffix("Spec").lower())
         return Leaf(path, what, typed(kind.dtype.name, sizes), kind.dtype.name, sizes)
-    return Leaf(path, "structure", short(str(kind)))
+    return Leaf(path, "structure", short(graphs.kind_text(kind)))
 
 
 def typed(dtype: str, shape: tuple[int | None, ...] | None) -> str:

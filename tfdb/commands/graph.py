@@ -69,10 +69,12 @@ class GraphCommands:
         number = 0
         if isinstance(tree, ast.Tuple) and len(tree.elts) == 2 and isinstance(tree.elts[1], ast.Constant):
             expression, number = ast.unparse(tree.elts[0]), int(str(tree.elts[1].value))
-        found = graphs.sources(self.value_of(expression), self.twins_of)
+        value = self.value_of(expression)
+        found = graphs.sources(value, self.twins_of)
         if not 0 <= number <= len(found):
             raise TfdbError(f"there are {len(found)} traces: choose 1 to {len(found)}")
-        return found, (number or len(found)) - 1
+        loaded = hasattr(value, "signatures") or (found[0].function and internals_graphs.is_restored(found[0].function))
+        return found, (number or (1 if loaded else len(found))) - 1
 
     def traced_for_call(self, tree: ast.Call) -> Source | None:
         """The graph of `FUNCTION(ARGUMENTS)`, or None when that is an ordinary call."""
@@ -125,7 +127,7 @@ class GraphCommands:
             made = traces.distinct(named)
             advice = traces.advice(made, False, False)
             return retracetext.retraces_text(expression, made, traces.explain(made), advice, [], "", width)
-        function = graphs.closed_over(function) or function
+        function = function if internals_graphs.is_function(function) else graphs.inner_function(function)
         if not internals_graphs.is_function(function):
             raise TfdbError(f"{expression} is no tf.function")
         made = traces.history(function, self.twins_of(function), recorder)
