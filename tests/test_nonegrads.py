@@ -587,6 +587,59 @@ def train():
     return tape.gradient(loss, b.trainable_variables)  #!
 train()
 """,
+    "bool_mask": """
+w = tf.Variable(tf.random.normal((6, 1)))
+def dice(y, p):
+    p = tf.cast(tf.math.round(p), tf.bool)  #! Cast
+    y = tf.cast(y, tf.bool)
+    inter = tf.reduce_sum(tf.cast(tf.logical_and(p, y), tf.float32))
+    return 1. - 2. * inter / 10.
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = dice(y, tf.sigmoid(x @ w))
+    g = tape.gradient(loss, [w])
+    return g
+step(tf.random.normal((4, 6)), tf.ones((4, 1)))
+""",
+    "jacobian": """
+w = tf.Variable([1., 2., 3.])
+with tf.GradientTape() as tape:
+    y = tf.round(w * 2.)  #! Round
+    z = y * 2.
+j = tape.jacobian(z, w)
+""",
+    "list_numpy": """
+emb = tf.Variable(tf.random.normal((5, 3)))
+@tf.function
+def embed(i):
+    return tf.gather(emb, i)
+def batch_loss(ids):
+    vecs = [embed(i).numpy() for i in ids]  #!
+    stacked = tf.stack(vecs)
+    return tf.reduce_mean(stacked ** 2)
+with tf.GradientTape() as tape:
+    loss = batch_loss([1, 2])
+tape.gradient(loss, [emb])
+""",
+    "saved_weights": """
+enc = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+dec = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+x = np.random.rand(8, 3).astype("float32")
+code = keras.ops.convert_to_numpy(enc(x))  #!
+with tf.GradientTape() as tape:
+    out = dec(code)
+    loss = tf.reduce_mean((out - x) ** 2)
+grads = tape.gradient(loss, enc.trainable_variables)
+""",
+    "tfgradients": """
+w = tf.Variable([1., 2., 3.])
+@tf.function
+def f():
+    y = tf.round(w * 2.)  #! Round
+    return tf.gradients(tf.reduce_sum(y), [w])
+f()
+""",
 }
 
 FINE = {

@@ -140,6 +140,13 @@ def replace_creation(patches: Patches, make: Callable[[Any], Any]) -> None:
     patches.replace(private("ops.resource_variable_ops", "ResourceVariable"), "__init__", make)
 
 
+def replace_conversion(patches: Patches, make: Callable[[Any], Any]) -> None:
+    """Put `make(original)` in the place of `keras.ops.convert_to_numpy`, where Keras 3 is loaded."""
+    backend = sys.modules.get("keras.src.backend")
+    if backend is not None and hasattr(backend, "convert_to_numpy"):
+        patches.replace(backend, "convert_to_numpy", make)
+
+
 def replace_python_calls(patches: Patches, make: Callable[[Any], Any]) -> None:
     """Put `make(original)` in the place of what runs `numpy_function` and `py_func`."""
     private("ops.script_ops", "py_func_common")
@@ -191,3 +198,20 @@ def aside(tape: Any) -> Iterator[None]:
             yield
     finally:
         tape._persistent, tape._recording = persistent, recording
+
+
+def replace_symbolic(patches: Patches, make: Callable[[Any], Any]) -> None:
+    """Put `make(original)` in the place of what computes `tf.gradients` (and, inside TensorFlow, much else)."""
+    private("ops.gradients_util", "_GradientsHelper")
+    patches.replace(sys.modules["tensorflow.python.ops.gradients_util"], "_GradientsHelper", make)
+
+
+def asked_by_program(frame: FrameType | None) -> bool:
+    """Whether `tf.gradients` itself is on the stack just outside."""
+    for _ in range(3):
+        if frame is None:
+            return False
+        if frame.f_code.co_filename.endswith("ops/gradients_impl.py"):
+            return True
+        frame = frame.f_back
+    return False

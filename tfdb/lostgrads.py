@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from . import blame, detours, internals, internals_gradients, sites, tapes
-from .cuts import Cone, Cut, Key, Node, find, most_blamed
+from .cuts import READS, Cone, Cut, Key, Node, find, most_blamed
 from .flows import Flow
 from .report import UserLine
 from .sites import key_of
@@ -184,10 +184,10 @@ class Inquiry:
         line = asked or loss if self.learns_at_all() else loss or asked
         return Answer(Cut("disconnected"), line, names, detail=loss)
 
-    def reachable(self, sources: Sequence[Any]) -> set[int]:
-        """The numbers of all eager tensors computed from the sources while the tape was open (or ever, if unknown)."""
+    def reachable(self, sources: Sequence[Any], ever: bool = False) -> set[int]:
+        """The numbers of all eager tensors computed from the sources since the tape was opened, or ever."""
         keys = {key_of(source) for source in sources}
-        began = self.question.recording.began if self.question.recording else 0
+        began = self.question.recording.began if self.question.recording and not ever else 0
         ops = {id(op): op for op in self.log.ops.values()}
         for op in ops.values():
             if op.number > began and not keys.isdisjoint(op.inputs):
@@ -201,7 +201,14 @@ class Inquiry:
         end = min([self.number_of(t) for t in self.question.targets if is_tensor(t)], default=None)
         reads = [r for r in self.log.reads if r.tensor in keys and r.number > began and (end is None or r.number < end)]
         values = [read for read in reads if read.how != "bool"]
-        return next(reversed(values or reads), None)
+        return next(reversed(values or reads), None) or self.read_before(sources)
+
+    def read_before(self, sources: Sequence[Any]) -> Read | None:
+        """The last time, before the tape opened, that something computed from the sources went into Python."""
+        made = self.reachable(sources, ever=True) - {key_of(source) for source in sources}
+        plain = {op.outputs[0] for op in self.log.ops.values() if op.op in READS}
+        reads = [r for r in self.log.reads if r.tensor in made - plain and r.how != "bool"]
+        return next(reversed(reads), None) if not any(internals.is_symbolic(t) for t in self.question.targets) else None
 
     def number_of(self, target: Any) -> float:
         """When a target was made, in the log's count; for one that no op made, the end of time."""

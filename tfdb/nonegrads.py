@@ -7,6 +7,7 @@ or when the watch names it with `in REGEX`.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,11 +31,13 @@ class NoneWatch:
 
     def __init__(self) -> None:
         self.patches = internals.Patches()
+        self.keras_patches = internals.Patches()
         self.freezing = ExitStack()
         self.watches: tuple[Watch, ...] = ()
         self.on_stop: OnStop = lambda trip, origin: None
         self.hits: dict[Watch, int] = {}
         self.had_tapes = False
+        self.local = threading.local()
         self.failed = False
         self.last: Question | None = None
 
@@ -45,12 +48,18 @@ class NoneWatch:
             self.had_tapes = bool(tapes.log.patches.saved)
             tapes.log.install()
             self.patches.replace(internals_gradients.tape_class(), "gradient", self.differentiating)
+            for name in ("jacobian", "batch_jacobian"):
+                self.patches.replace(internals_gradients.tape_class(), name, self.differentiating)
+            internals_gradients.replace_symbolic(self.patches, self.differentiating_symbols)
         self.freezing.close()
+        self.keras_patches.remove()
+        internals_gradients.replace_conversion(self.keras_patches, tapes.log.converting)
         self.freezing = internals_gradients.replace_freezing(sites.freezing)
 
     def remove(self) -> None:
         """Put everything back.  Idempotent; must come before whatever was hooked earlier is put back."""
         self.freezing.close()
+        self.keras_patches.remove()
         self.patches.remove()
         tapes.log.remove_ops()
         if not self.had_tapes:
@@ -61,12 +70,13 @@ class NoneWatch:
         """`GradientTape.gradient`, looked at before and after."""
 
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt():
+            if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt() or self.inside:
                 return original(tape, target, sources, *args, **kwargs)
             frame = sys._getframe(1)
             self.guarded(self.before, tape, target, sources, frame)
             try:
-                result = original(tape, target, sources, *args, **kwargs)
+                with self.looking():
+                    result = original(tape, target, sources, *args, **kwargs)
             except LookupError:
                 self.guarded(self.look, tape, target, sources, RAISED, frame)
                 raise
@@ -74,6 +84,32 @@ class NoneWatch:
             return result
 
         return gradient
+
+    def differentiating_symbols(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`tf.gradients` in a graph."""
+
+        def gradients_helper(ys: Any, xs: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(ys, xs, *args, **kwargs)
+            frame = sys._getframe(1)
+            if internals_gradients.asked_by_program(frame) and not self.inside:
+                self.guarded(self.look, None, ys, xs, found, frame)
+            return found
+
+        return gradients_helper
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is inside of a gradient that is looked at already (a jacobian is made of many)."""
+        return getattr(self.local, "inside", False)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at nothing else on this thread inside the block."""
+        self.local.inside = True
+        try:
+            yield
+        finally:
+            self.local.inside = False
 
     def guarded(self, look: Callable[..., None], *args: Any) -> None:
         """Look, and let no mistake of the debugger's own reach the program."""

@@ -204,7 +204,7 @@ class TapeLog:
 
     def recording_of(self, tape: Any) -> Recording | None:
         """What is known of a tape; None when it opened before the log did."""
-        return self.recordings.get(tape)
+        return self.recordings.get(tape) if tape is not None else None
 
     # -- ops ------------------------------------------------------------------------------------------------------
 
@@ -302,6 +302,17 @@ class TapeLog:
 
         return _numpy
 
+
+    def converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`keras.ops.convert_to_numpy`, which takes a tensor's memory past `numpy()`."""
+
+        def convert_to_numpy(x: Any) -> Any:
+            line = user_line(sys._getframe(1)) if hasattr(x, "_id") and not internals.is_symbolic(x) else None
+            if line is not None:
+                self.reads.append(Read(key_of(x), "convert_to_numpy", line, next(self.numbers)))
+            return original(x)
+
+        return convert_to_numpy
 
     def calling_python(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`numpy_function` in eager code, where it is a plain call."""
