@@ -91,6 +91,11 @@ class Gate:
         """Whether this thread works for the debugger now, or inside an optimizer that was looked at already."""
         return getattr(self.local, "busy", 0) > 0 or not self.active
 
+    @property
+    def judges_values(self) -> bool:
+        """Whether any watch is for values; `watch none` alone needs no gate."""
+        return any(watch.kind != "none" for watch in self.watches)
+
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """No gate is made or asked on this thread inside the block."""
@@ -140,6 +145,8 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
 
     step = place.step
     assert step is not None
+    if not gate.judges_values:
+        return tf.constant(True)
     step.gates += 1
     place.number = step.gates
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
@@ -207,6 +214,8 @@ def floating(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], li
 
 def check_eager(place: Place, tensors: Sequence[Any], frame: Any) -> None:
     """The same gate in eager code: look now, and trip now."""
+    if not gate.judges_values:
+        return
     arrays = tuple(np.asarray(tensor) for tensor in tensors)
     with np.errstate(all="ignore"):
         if np.isfinite(sum(float(np.sum(array, dtype=np.float64)) for array in arrays if array.dtype.kind != "c")):

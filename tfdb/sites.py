@@ -19,6 +19,8 @@ frozen = blame.Lines()  # layers and variables: where the program set `trainable
 
 def key_of(value: Any) -> int:
     """A number for an eager tensor or a variable that no other one ever has."""
+    if type(value).__name__ == "EagerTensor":  # asking one for an attribute that it lacks is slow
+        return value._id
     value = getattr(value, "handle", value)
     number = None if internals.is_symbolic(value) else getattr(value, "_id", None)
     return -id(value) if number is None else number
