@@ -301,7 +301,7 @@ def test_a_stop_in_a_loop_has_the_values_of_its_pass(tf: Any) -> None:
         (3, 14)
         (tfdb) lt -n 'while/add$'
         1 tensor of while_body · 1 from the stop
-        while_body  (test_graphs.py)
+        total > while_body  (test_graphs.py)
           while/add AddV2 :... int32() cpu:0 4B  14
         (tfdb) lt -t Mul
         ...
@@ -682,7 +682,7 @@ def test_inside_keras_fit_the_batch_and_all_that_comes_of_it_are_at_hand(tf: Any
         ...
         (tfdb) lt -t 'MatMul|Mul|BiasAdd|AddV2'
         3 tensors of one_step_on_data · 2 from the stop · 1 computed again
-        one_step_on_data  (test_graphs.py)
+        multi_step_on_iterator > one_step_on_data  (test_graphs.py)
           ...MatMul ... float32(2, 1) ... [3, 7]...
         ...
         (tfdb) ni nothing

@@ -7,6 +7,7 @@ loop's last pass are at hand.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -146,7 +147,7 @@ class Evaluation:
                 except Unavailable as reason:
                     self.lose(op, str(reason))
                 except Exception as error:
-                    self.lose(op, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}")
+                    self.lose(op, f"{type(error).__name__}: {first_line(error)}")
 
     def lose(self, op: Any, why: str) -> None:
         """An op could not be run: what it gives and what it writes is not known."""
@@ -281,6 +282,12 @@ class Evaluation:
             inner.run_to(len(inner.operations))
             self.inner[op.name] = inner
             values = [inner.fetch(tensor) for tensor in inner.graph.outputs]
+
+
+def first_line(error: Exception) -> str:
+    """An error's message without the names of nodes and functions that TensorFlow wraps around it."""
+    text = (str(error).splitlines() or [""])[0]
+    return re.sub(r"\{\{[^}]*\}\}\s*|\s*\[Op:[^\]]*\].*", "", text)[:120]
 
 
 def effect(op_type: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import graphs, internals_graphs
@@ -177,22 +177,22 @@ def level_at(evaluation: Evaluation, hook: Any, carried: dict[str, Any]) -> Leve
 
 def descend(outer: Level, path: Sequence[tuple[Any, str]], hook: Any, carried: dict[str, Any]) -> list[Level]:
     """The levels from the outermost along a path of calling ops, the last with what the hook carried."""
-    levels = []
-    evaluation = outer.evaluation
+    levels: list[Level] = []
+    evaluation, title = outer.evaluation, outer.title
     for op, name in path:
         position = evaluation.order[op.name]
-        levels.append(Level(graphs.clean_name(evaluation.graph.name), evaluation, position, frozenset()))
+        levels.append(Level(title, evaluation, position, frozenset()))
         evaluation.run_to(position)
         is_loop = op.type in ("While", "StatelessWhile")
         offset = 1 if op.type in ("If", "StatelessIf", "Case", "StatelessCase") else 0
         inner = evaluation.nested(op, name, list(op.inputs), offset)
         if is_loop:  # a later pass may be under way: only what no pass changes is known
             keep_invariants(inner)
-        evaluation = inner
+        evaluation, title = inner, f"{title} > {graphs.clean_name(inner.graph.name)}"
     evaluation.values.update(carried)
     for reason in [key for key in evaluation.reasons if f"{key}:0" in evaluation.values]:
         del evaluation.reasons[reason]
-    return [*levels, level_at(evaluation, hook, carried)]
+    return [*levels, replace(level_at(evaluation, hook, carried), title=title)]
 
 
 def keep_invariants(body: Evaluation) -> None:

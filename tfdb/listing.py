@@ -188,7 +188,7 @@ def totals(execution: Execution, found: Sequence[tuple[Level, Fetched, Any]], xl
     """One line on where the values come from."""
     carried = sum(f"{each.name}:0" in level.carried or each.name in level.carried for level, each, _ in found)
     missing = sum(value is None for _, _, value in found)
-    parts = [f"{len(found)} tensor{'s' if len(found) != 1 else ''} of {execution.place.title}"]
+    parts = [f"{len(found)} tensor{'s' if len(found) != 1 else ''} of {execution.place.title.rpartition(' > ')[2]}"]
     if carried:
         parts.append(f"{carried} from the stop")
     if len(found) - carried - missing:

@@ -21,6 +21,11 @@ from .report import UserLine
 from .sourcemap import activations, is_hidden
 
 MOST_EVENTS = 2000  # of one process; a program that traces more has shown its pattern
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+OWN_TRACES = frozenset(
+    os.path.join(FOLDER, f"{name}.py")
+    for name in ("graphs", "refetch", "retrace", "rerun", "compare", "probes", "repro")
+)
 KERAS_STEPS = ("one_step_on_", "multi_step_on_")
 LONG_VALUE = 60  # characters of a Python value
 
@@ -60,7 +65,7 @@ class Recorder:
         def create(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
             caller = calling_line(sys._getframe(1))
             concrete = original(function_type, type_context, func_graph, tracing_options)
-            if len(self.events) < MOST_EVENTS:
+            if len(self.events) < MOST_EVENTS and not is_own(sys._getframe(1)):
                 event = self.event(tracing_options, concrete, caller)
                 self.events.append(event)
                 self.by_concrete[concrete] = event
@@ -86,6 +91,15 @@ class Recorder:
                 continue
             found.setdefault(event.code or event.name, (event.name, event.code, []))[2].append(event)
         return list(found.values())
+
+
+def is_own(frame: Any) -> bool:
+    """Whether it is tfdb that asked for the trace, for a look or a second run."""
+    while frame is not None:
+        if frame.f_code.co_filename in OWN_TRACES:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def calling_line(frame: Any) -> UserLine | None:
@@ -233,7 +247,11 @@ def advice(traces: Sequence[Trace], reduces: bool, has_signature: bool) -> list[
     for each in explain(traces):
         for change in each:
             by_path.setdefault(change.path, set()).add(change.kind)
-    return [advise(path, kinds, traces, reduces, has_signature) for path, kinds in by_path.items()]
+    by_text: dict[str, list[str]] = {}
+    for path, kinds in by_path.items():
+        name, _, rest = advise(path, kinds, traces, reduces, has_signature).partition(": ")
+        by_text.setdefault(rest or name, []).append(name if rest else "")
+    return [f"{', '.join(names)}: {text}" if names[0] else text for text, names in by_text.items()]
 
 
 def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, has_signature: bool) -> str:
