@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfdb import errors, nonegrads, tapes
+from tfdb import errors, nonegrads, screens, tapes
 from tfdb.report import Report
 from tfdb.watching import Watching
 
@@ -796,3 +796,10 @@ def test_nothing_stays_hooked(tf: Any, tmp_path: Path) -> None:
     watching.stop()
     assert {name: getattr(tf.GradientTape, name) for name in before} == before
     assert not tapes.log.ops and not tapes.log.logging and not nonegrads.watch.patches.saved
+
+
+def test_the_screen_says_what_and_where(stops: Stops, tmp_path: Path) -> None:
+    run(LOST["eager_argmax"], tmp_path)
+    text = screens.watch_screen(stops.reports[0], 80)
+    assert text.startswith("No gradient for 1 of 1\n  origin    ArgMax  program.py:10")
+    assert "ArgMax gives positions (int64)" in text and "fix" in text

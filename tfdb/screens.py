@@ -29,6 +29,8 @@ def watch_screen(report: Report, width: int, color: bool = False) -> str:
 
 def headline(report: Report) -> str:
     """What stopped the program, when, and how far it spread."""
+    if report.reason == "none-grad":
+        return f"No gradient for {len(report.variables)} of {report.watched}" if report.watched else "No gradient"
     where = {"variable": "a variable", "data": "the data", "update": "the update"}.get(report.phase, "the step")
     name = {"nan": "NaN", "inf": "Infinity"}.get(report.reason, report.reason)
     parts = [f"{name} stopped before the update" if report.variables else f"{name} in {where}"]
