@@ -17,8 +17,8 @@ Detected at node while/GatherV2 defined at (most recent call last):
 indices = 6 is not in [0, 5)
 \t [[{{node while/GatherV2}}]] [Op:__inference_walk_65]"""
 
-MAP_ERROR = """{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/CPU:0}} Input to reshape is a \
-tensor with 10 values, but the requested shape requires a multiple of 3
+MAP_ERROR = """{{function_node __wrapped__IteratorGetNext_output_types_1_device_/CPU:0}} Input to reshape is a tensor \
+with 10 values, but the requested shape requires a multiple of 3
 \t [[{{node Reshape}}]] [Op:IteratorGetNext] name: """
 
 PYTHON_ERROR = """{{function_node __wrapped__IteratorGetNext}} Error in user-defined function passed to MapDataset:1 \
@@ -113,16 +113,19 @@ Y = Operand("weights", "float32", (3,), "a.py:4")
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        (facts("Incompatible shapes: [4] vs. [3]", 3, X, Y, op="AddV2"), ("AddV2", "kept float32(4,) from a.py:2", "weights")),
         (
-            facts("Dimensions must be equal, but are 4 and 3 for '{{node a}} = Add(x, y)' with input shapes: [4], [3]."),
+            facts("Incompatible shapes: [4] vs. [3]", 3, X, Y, op="AddV2"),
+            ("AddV2", "kept float32(4,) from a.py:2", "weights"),
+        ),
+        (
+            facts("Dimensions must be equal, but are 4 and 3 for '{{node a}} = A[](x, y)' with input shapes: [4], [3]"),
             ("[4]", "[3]"),
         ),
         (
             facts("indices[1,2] = 12 is not in [0, 10)", 3, Operand("ids", "int32", (2, 3), "", "indices")),
             ("ids[1,2] is 12", "10 rows", "0 to 9"),
         ),
-        (facts("Received a label value of 4 which is outside the valid range of [0, 4).  Label values: 4 1"), ("4", "0 to 3")),
+        (facts("Received a label value of 4 which is outside the valid range of [0, 4).  Label"), ("4", "0 to 3")),
         (
             facts("'acc' has shape (1,) before the loop, but shape (2,) after one iteration. Use tf.autograph"),
             ("acc", "line 3", "(1,)", "(2,)", "line 5 grows it"),
@@ -147,11 +150,12 @@ Y = Operand("weights", "float32", (3,), "a.py:4")
             ),
             ("float32 meets float16", "x float16(None, 3)", "bias float32(3,)"),
         ),
-        (facts("tf.function only supports singleton tf.Variables created on the first call.", 13), ("a.py:13", "tf.Variable")),
+        (facts("tf.function only supports singleton tf.Variables created on the first call.", 13), ("a.py:13",)),
         (
             facts(
-                "Binding inputs to tf.function failed due to `Can not cast TensorSpec(shape=(2, 3), dtype=tf.int32, name=None) "
-                "to TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)`. Received args: () for signature: "
+                "Binding inputs to tf.function failed due to "
+                "`Can not cast TensorSpec(shape=(2, 3), dtype=tf.int32, name=None) to "
+                "TensorSpec(shape=(None, 3), dtype=tf.float32, name=None)`. Received args: () for signature: "
                 "(x: TensorSpec(shape=(None, 3), dtype=tf.float32, name=None))."
             ),
             ("x: float32(None, 3)", "int32(2, 3)"),
@@ -188,3 +192,27 @@ def test_a_leak_names_the_line_that_kept_the_tensor() -> None:
 def test_without_source_an_explanation_does_without_lines() -> None:
     given = Facts("ValueError", "'acc' has shape (1,) before the loop, but shape (2,) after one iteration.")
     assert explain(given) is not None
+
+
+def test_of_several_root_errors_the_first_counts() -> None:
+    text = (
+        "Graph execution error:\n\n2 root error(s) found.\n  (0) INVALID_ARGUMENT:  Incompatible shapes: [2] vs. [3]\n"
+        "\t [[{{node replica_1/add}}]]\n\t [[Identity]]\n  (1) INVALID_ARGUMENT:  Incompatible shapes: [2] vs. [3]\n"
+        "\t [[{{node add}}]]\n0 successful operations.\n0 derived errors ignored. [Op:__inference_step_20]"
+    )
+    said = report(text)
+    assert (said.message, said.node) == ("Incompatible shapes: [2] vs. [3]", "replica_1/add")
+
+
+def test_wrapping_by_keras_and_autograph_is_taken_off() -> None:
+    text = (
+        'in user code:\n\n    File "/me/a.py", line 15, in call  *\n        h = self.c(x)\n\n'
+        "    ValueError: Exception encountered when calling Cell.call().\n\n\x1b[1min user code:\n\n"
+        '    File "/me/a.py", line 10, in call  *\n        return tf.reshape(k, [-1, 7])\n\n'
+        "    ValueError: Dimension size must be evenly divisible by 7 but is 60 for '{{node c/Reshape}} = "
+        "Reshape[T=DT_FLOAT](c/stack, c/shape)' with input shapes: [5,3,4], [2].\n\x1b[0m\n\n"
+        "Arguments received by Cell.call():\n  • x=tf.Tensor(shape=(5, 3, 2), dtype=float32)"
+    )
+    said = report(text)
+    shown = "Dimension size must be evenly divisible by 7 but is 60 (Reshape, input shapes [5,3,4], [2])"
+    assert (said.message, said.node, said.layer) == (shown, "c/Reshape", "Cell.call()")

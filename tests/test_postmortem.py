@@ -237,7 +237,11 @@ def test_an_error_in_a_python_function_has_its_own_frame(door: Any, keeper: Keep
     call(tf.constant(0))
     wreck = examined(lambda: call(tf.constant(1)), keeper)
     *_, frame = frames_of(wreck)
-    assert (frame.function, frame.source, frame.names["position"]) == ("host", "return np.float32(len(NAMES[position]))", 2)
+    assert (frame.function, frame.source, frame.names["position"]) == (
+        "host",
+        "return np.float32(len(NAMES[position]))",
+        2,
+    )
     assert text_of(wreck).startswith("IndexError: list index out of range")
 
 
@@ -315,7 +319,9 @@ def test_a_tracing_error_in_a_keras_layer_has_the_batch() -> None:
     *_, frame = frames_of(wreck)
     assert (frame.function, frame.names["x"].dtype, tuple(frame.names["x"].shape)) == ("call", tf.float16, (4, 3))
     assert frame.names["bias"].numpy().tolist() == [1.0, 2.0, 3.0]
-    assert wreck.sentence is not None and "x float16(None, 3)" in wreck.sentence and "bias float32(3,)" in wreck.sentence
+    assert (
+        wreck.sentence is not None and "x float16(None, 3)" in wreck.sentence and "bias float32(3,)" in wreck.sentence
+    )
 
 
 class Net(tf.Module):
@@ -390,7 +396,12 @@ def test_the_prompt_moves_between_graph_and_eager_frames() -> None:
         positive_sum(tf.ones([2]), tf.ones(sizes))
 
     text = session_of(program, "p doubled.numpy()\na\nu\np kept.numpy()\nu\np sizes\nwhy\nfull\nq\n")
-    assert "array([2., 2.]" in text and "kept = <tf.Tensor: shape=(2,)" in text and "array([1., 1.]" in text and "[3]" in text
+    assert (
+        "array([2., 2.]" in text
+        and "kept = <tf.Tensor: shape=(2,)" in text
+        and "array([1., 1.]" in text
+        and "[3]" in text
+    )
     assert "AddV2 was given shapes" in text
     assert "Detected at node" in text
 

@@ -7,8 +7,13 @@ NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 PLACE = re.compile(r'^ *File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 TAG = re.compile(r"\{\{function_node [^}]*\}\}\s*")
 KERAS = re.compile(
-    r"Exception encountered when calling ([^\n]*?)\.?\n+(?:\x1b\[1m)?(.*?)(?:\x1b\[0m|\n\nArguments received)", re.S
+    r"Exception encountered when calling (?P<layer>[^\n]*?)\.?\n+(?:\x1b\[1m)?(?P<text>.*?)"
+    r"(?:\x1b\[0m|\n\s*Arguments received)",
+    re.S,
 )
+AUTOGRAPH = re.compile(r"\s*in user code:\n.*?\n {4}(?:\w+\.)*\w*(?:Error|Exception|Warning)\w*: (?P<text>.*)", re.S)
+NODE_TEXT = re.compile(r" for '\{\{node [^}]*\}\} = (\w+)\[.*?\]\(.*?\)' with input shapes: (.*?)(?: and with .*|\.?$)")
+OP = re.compile(r"\}\} = (\w+)\[|\[Op:(?!__|Iterator)(\w+)\]")
 GENERATED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(?:tf__)?")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 PYTHON_ERROR = re.compile(
@@ -92,7 +97,7 @@ class Reported:
     """What TensorFlow's text says: its first sentence, and its whole `body` without stacks and tags.
 
     `node` is the one that failed and `places` where it was traced; `python` is the exception of a Python function that
-    a graph called, `layer` the Keras layer whose call failed.  What a text does not tell is empty.
+    a graph called, `layer` the Keras layer whose call failed, `op` the type of the op.  What a text does not tell is empty.
     """
 
     message: str
@@ -101,14 +106,17 @@ class Reported:
     places: tuple[Place, ...]
     python: str = ""
     layer: str = ""
+    op: str = ""
 
 
 def report(text: str) -> Reported:
     """Cut an error's text, of TensorFlow or Keras or anything, to what matters."""
     text = GENERATED.sub("", text)
     text, layer = ESCAPES.sub("", text) if "\x1b" in text else text, ""
-    while found := KERAS.match(text):
-        text, layer = found[2] + "\n", found[1]
+    while found := KERAS.match(text) or AUTOGRAPH.match(text):
+        text, layer = found["text"] + "\n", found.groupdict().get("layer") or layer
+    if "root error(s) found" in text:
+        text = re.split(r"\n +\(1\) ", re.sub(r"^.*?\(0\) (?:[A-Z_]+: +)?", "", text, flags=re.S))[0]
     places = tuple(Place(name, int(line), function) for name, line, function in PLACE.findall(text))
     nodes = NODE.findall(text)
     python = PYTHON_ERROR.search(text)
@@ -124,12 +132,16 @@ def report(text: str) -> Reported:
     body = re.sub(r"\n\s*\[\[.*", "", TAG.sub("", body), flags=re.S)
     body = re.sub(r"\s*\[Op:[^\]]*\].*", "", body, flags=re.S)
     body = re.sub(r"Error in user-defined function passed to .*? transformation with iterator: [^\s]+: ", "", body)
-    return Reported(first_sentences(body), body, nodes[-1] if nodes else "", places, "", layer)
+    op = OP.search(text)
+    return Reported(
+        first_sentences(body), body, nodes[-1] if nodes else "", places, "", layer, (op[1] or op[2]) if op else ""
+    )
 
 
 def first_sentences(text: str) -> str:
     """The first paragraph of a text, on one line, cut at a sentence's end when it is long."""
     text = re.sub(r"\s+", " ", text.strip().split("\n\n")[0]).strip()
+    text = NODE_TEXT.sub(r" (\1, input shapes \2)", text)
     if len(text) <= SENTENCE:
         return text
     cut = text.find(". ", 20)

@@ -40,12 +40,16 @@ def shapes(facts: Facts) -> str | None:
         r"must have the same (?:first dimension|shape|size)[^\[]*(\[[^\]]*\])[^\[]*(\[[^\]]*\])",
         r"Dimensions must be equal, but are (\d+) and (\d+)",
     )
+    what = facts.op or "This op"
+    source = f" ({facts.operands[0].told})" if facts.operands else ""
+    if found := re.search(r"Cannot reshape a tensor with (\d+) elements to shape (\[[^\]]*\])", facts.message):
+        return f"{what} got {found[1]} elements{source}, which cannot fill the shape {found[2]}."
+    if found := re.search(r"Dimension size must be evenly divisible by (\d+) but is (\d+)", facts.message):
+        return f"{what} got {found[2]} elements{source}, which is no multiple of {found[1]}."
     found = next((found for pattern in patterns if (found := re.search(pattern, facts.message))), None)
     if found is None:
         return None
-    what = facts.op or "This op"
     if "reshape" in found[0]:
-        source = f" ({facts.operands[0].told})" if facts.operands else ""
         return (
             f"{what} got {found[1]} elements{source}, which cannot fill a shape of {found[2]} elements or a multiple."
         )
@@ -104,8 +108,8 @@ def late_variable(facts: Facts) -> str | None:
         return None
     where = f"{facts.place.short} makes" if facts.place else "The function makes"
     return (
-        f"{where} a tf.Variable each time the function is traced, and only the first trace may: "
-        "make it once, outside the function, or behind `if self.v is None:`."
+        f"{where} a tf.Variable on a trace after the first, and only the first may (a function that makes variables is "
+        "traced twice before it runs): make it once, outside the function, or behind `if self.v is None:`."
     )
 
 

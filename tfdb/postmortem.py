@@ -83,7 +83,7 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     """The error with its stack as it is."""
     entries = tuple((each.base, each.lineno) for each in failure.stack)
     kind = type(failure.error if internals_errors_class(failure.root) else failure.root).__name__
-    facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user))
+    facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user), reported.op)
     full = "".join(traceback.format_exception(failure.error))
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
     return Wreck(failure, reported, facts, entries, (), notes + evidence.position(failure.deepest), full)
@@ -366,7 +366,10 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         if role not in evidence.SETTINGS
     ]
     facts = replace(
-        wreck.facts, op=op[0] if op else "", operands=tuple(operands), has_source=evidence.has_source(traced)
+        wreck.facts,
+        op=op[0] if op else wreck.facts.op,
+        operands=tuple(operands),
+        has_source=evidence.has_source(traced),
     )
     facts = replace(facts, leak=evidence.leak_of(facts, entry, wreck.failure.deepest))
     return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))
