@@ -118,7 +118,7 @@ def finish(step: Step, outputs: Sequence[Any], names: Sequence[str]) -> None:
         return
     good = tf.reduce_all(tf.stack([good for _, good in compiled.checks]))
     for variable, value in step.before.values():
-        variable.assign(tf.where(good, variable.read_value(), value))
+        variable.assign(tf.where(good, internals_gate.barrier(variable.read_value()), value))
     codes = {code: [g for c, g in compiled.checks if c == code] for code, _ in compiled.checks}
     code = tf.add_n([tf.where(tf.reduce_all(tf.stack(good)), 0.0, code) for code, good in codes.items()])
     compiled.flag.assign(code)

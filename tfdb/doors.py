@@ -38,6 +38,8 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
         patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
+        for name in internals_gate.READS:
+            internals_gate.replace_variable_method(patches, name, reading)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
             internals_gate.replace_variable_method(patches, name, lambda original, name=name: assigning(original, name))
     install_keras()
@@ -349,6 +351,22 @@ class Deferred:
             return []
         step = steps.current()
         return [plant(Place(step, "update", tuple(names)), tensors)] if step is not None and tensors else []
+
+
+def reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A variable's reads: what waits to be written to it is written first."""
+
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        deferred = getattr(gate.local, "deferred", None)
+        if deferred is not None and deferred.waiting and id(self) in deferred.ids:
+            if deferred.graph is None or deferred.graph is internals.current_graph():
+                deferred.flush()
+            else:
+                with deferred.graph.as_default():
+                    deferred.flush()
+        return original(self, *args, **kwargs)
+
+    return read
 
 
 def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:

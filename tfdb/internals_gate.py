@@ -15,6 +15,7 @@ from tfdb.internals import Patches, private
 
 OpCallback = Callable[..., Any]
 ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
+READS = ("_read_variable_op", "sparse_read", "gather_nd")
 SCATTERS = ("scatter_sub", "scatter_add", "scatter_update")
 
 
@@ -335,3 +336,9 @@ def map_function(dataset: Any) -> Callable[..., Any] | None:
     """The user's function of a dataset that maps one, else None."""
     wrapper = getattr(dataset, "_map_func", None)
     return getattr(wrapper, "_func", None) if wrapper is not None else None
+
+
+def barrier(tensor: Any) -> Any:
+    """The same tensor under XLA, not fused with what reads it: fusing may round what was computed before otherwise."""
+    operations = importlib.import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops")
+    return operations.xla_optimization_barrier(input=[tensor])[0]

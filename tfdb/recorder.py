@@ -245,7 +245,7 @@ def passing(recorder: Recorder) -> Iterator[None]:
 
     patches = internals.Patches()
     eagerly = tf.config.functions_run_eagerly()
-    for name in ("_read_variable_op", "sparse_read", "gather_nd"):
+    for name in internals_gate.READS:
         internals_gate.replace_variable_method(patches, name, recorder.reading)
     tf.config.run_functions_eagerly(True)
     with np.errstate(all="ignore"), internals_gate.random_state(), internals_gate.without_op_callbacks():
