@@ -106,7 +106,7 @@ def test_every_variable_is_bit_identical_afterwards(tf: Any) -> None:
         (tfdb) c
     """)  # fmt: skip
     assert found[0] == found[1]
-    assert "adam" in output
+    assert "14 of" in output
 
 
 def test_keep_keeps_what_the_re_run_writes(tf: Any) -> None:
@@ -224,7 +224,7 @@ def test_side_effects_and_frozen_values_are_named_and_undone(tf: Any) -> None:
         ...
         (tfdb) rerun meter.record
         re-run of record() · call 1 · eager · variables as now (it writes none)
-        unlike the graph: line ... `self.calls += 1`, line ... `COUNTS.append(1)` ran at tracing only, and runs now (...)
+        unlike the graph: line ... `self.calls += 1`, line ... `COUNTS.append(1)` ran at tracing only, ...
         unlike the graph: line ... `return y + np.random.rand()` is of the tracing, and anew now (test_rerun.py)
         read now; the graph holds the values of its tracing: scale = 2.0
         > ...record()
@@ -289,6 +289,45 @@ def test_nested_functions_are_stepped_into(tf: Any) -> None:
         (tfdb) c
         re-run of outer() returned float32() cpu:0 4B  4
         ...
+        (tfdb) c
+        on
+    """)  # fmt: skip
+
+
+def test_set_trace_and_breakpoints_stop_in_a_re_run(tf: Any) -> None:
+    @tf.function
+    def f(x: Any) -> Any:
+        y = x + 1.0
+        tfdb.set_trace()
+        z = y * 2.0
+        return z
+
+    def program() -> None:
+        f(tf.constant(1.0))
+        tfdb.set_trace()
+        print("on")
+
+    play(armed(program), """
+        graph stop · f · pass 1
+        ...
+        -> ...
+        (tfdb) c
+        > ...program()
+        -> print("on")
+        (tfdb) rerun
+        re-run of f() ...
+        > ...f()
+        -> y = x + 1.0
+        (tfdb) c
+        > ...f()
+        -> z = y * 2.0
+        (tfdb) p float(y)
+        2.0
+        (tfdb) c
+        re-run of f() returned float32() cpu:0 4B  4
+        ...
+        (tfdb) p len(tf.__name__)
+        10
         (tfdb) c
         on
     """)  # fmt: skip

@@ -134,8 +134,8 @@ def traced(target: Target, twins: Sequence[Any], notes: list[str]) -> tuple[Trac
     """The program's own trace of the call, or a new one where there is none; the error if none can be made."""
     import tensorflow as tf
 
-    own = target.wrapped if target.wrapped is not None else tf.function(target.function)
-    function = next((each for each in (own, *reversed(twins)) if internals_rerun.traces(each)), own)
+    known = [each for each in (target.wrapped, *reversed(twins)) if each is not None and internals_rerun.traces(each)]
+    function = known[0] if known else tf.function(target.function)
     try:
         had = len(internals_rerun.traces(function))
         given = probes.trace(function, target.args, target.kwargs)

@@ -229,3 +229,38 @@ def parts(value: Any) -> list[dict[str, Any]]:
         inside = value._flatten_layers() if hasattr(value, "_flatten_layers") else []
         return [vars(layer) for layer in [value, *inside]]
     return [vars(module) for module in [value, *value.submodules]] if isinstance(value, tf.Module) else []
+
+
+def global_seed() -> int | None:
+    """The seed that `tf.random.set_seed` has set."""
+    return getattr(private("eager.context", "context")(), "_seed", None)
+
+
+def inner_variable(variable: Any) -> Any:
+    """The tf.Variable in a Keras variable, or the variable itself."""
+    return getattr(variable, "_value", None) if not hasattr(variable, "handle") else variable
+
+
+def first_element(iterator: Any) -> Any | None:
+    """What a fresh pass over the iterator's dataset gives first; the iterator itself does not move."""
+    dataset = getattr(iterator, "_dataset", None)
+    return None if dataset is None else next(iter(dataset), None)
+
+
+@contextlib.contextmanager
+def everything_eager() -> Iterator[None]:
+    """Within the block a `tf.function` that is called runs eagerly, line by line."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def creation_number(variable: Any) -> int:
+    """A number that grows with the creation of variables."""
+    number = str(getattr(variable, "_unique_id", "")).rpartition("_")[2]
+    return int(number) if number.isdigit() else 0

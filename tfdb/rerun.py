@@ -15,6 +15,7 @@ from tfdb.state import State
 
 SHOWN = 4  # names in one sentence
 LONGEST = 60  # characters of a value in a sentence
+HEADINGS = ("Graph execution error", "Detected at node", "File ", "in user code", "^", "<stack traces", "[[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class Target:
     wrapped: Any = None
     at_call: State | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def function_name(self) -> str:
+        """The name without its class."""
+        return "".join(c if c.isalnum() else "_" for c in self.name.rpartition(".")[2])
 
     @property
     def place(self) -> tuple[str, int]:
@@ -99,16 +105,22 @@ def draws_data(record: Record) -> bool:
 
 
 def of_batch(record: Record, batch: list[list[Any]]) -> Target | None:
-    """The training or test step of a Keras model with the last batch that its graph drew, or None."""
+    """The training or test step of a Keras model with the last batch that its graph drew, or None.
+
+    A call that failed while it was traced had drawn none: then it is the first that its dataset gives.
+    """
     import tensorflow as tf
 
     step = internals_rerun.keras_step(record.function)
     iterators = [value for value in record.args if internals_gate.is_iterator(value)]
-    if step is None or not batch or not iterators:
+    if step is None or not iterators:
         return None
-    data = tf.nest.pack_sequence_as(iterators[0].element_spec, batch[-1], expand_composites=True)
     name = f"{type(step.__self__).__name__}.{step.__name__}"
-    return Target(name, step, (data,), {}, f"batch {record.number} of all", None, record.state)
+    if batch:
+        data = tf.nest.pack_sequence_as(iterators[0].element_spec, batch[-1], expand_composites=True)
+        return Target(name, step, (data,), {}, f"batch {record.number} of all", None, record.state)
+    data = internals_rerun.first_element(iterators[0]) if not internals_rerun.traces(record.function) else None
+    return None if data is None else Target(name, step, (data,), {}, "the dataset's first batch", None, record.state)
 
 
 def of_frames(views: Sequence[FrameView], outermost: bool) -> Target:
@@ -214,6 +226,13 @@ def state_sentence(target: Target) -> str:
     if traces and not any(internals_rerun.writes(trace.graph) for trace in traces):
         return "variables as now (it writes none)"
     return "variables as now (not known at the call)"
+
+
+def said(error: BaseException) -> str:
+    """The line of an error's text that says most: TensorFlow puts headings, stacks and node names around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    plain = [line.rpartition("}}")[2].strip() if line.startswith("{{") else line for line in lines]
+    return next((line for line in plain if line and not line.startswith(HEADINGS)), lines[0] if lines else "")
 
 
 def shortened(text: str) -> str:

@@ -36,7 +36,7 @@ def live_variables() -> list[Any]:
     """Every variable of the process that has a value of its own, in the order of their creation."""
     owner = internals_gate.variable_class()
     found = [value for value in gc.get_objects() if owner in type(value).__mro__]
-    return [variable for variable in found if is_readable(variable)]
+    return sorted(filter(is_readable, found), key=internals_rerun.creation_number)
 
 
 def names(variables: Iterable[Any]) -> dict[int, str]:

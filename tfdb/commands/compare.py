@@ -7,10 +7,6 @@ from tfdb import compare, internals_rerun, render, rerun
 from tfdb.compare import Comparison, Difference, Parting
 from tfdb.errors import TfdbError
 
-USELESS = (
-    "Graph execution error", "Detected at node", "File ", "{{function_node", "in user code", "^", "<stack traces", "[[",
-)  # fmt: skip
-
 
 class CompareCommands:
     """`compare`."""
@@ -32,8 +28,7 @@ class CompareCommands:
             if self.graph_stop is not None and internals_rerun.spare_threads() < 1:  # type: ignore[attr-defined]
                 raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
             target = self.target(arg.strip())  # type: ignore[attr-defined]
-            twins = self.session.twins  # type: ignore[attr-defined]
-            found = compare.compare(target, twins.aside, twins.called_for(target.wrapped) if target.wrapped else ())
+            found = compare.compare(target, self.undisturbed, self.substitutes(target))  # type: ignore[attr-defined]
         except TfdbError as error:
             self.error(str(error))  # type: ignore[attr-defined]
             return
@@ -108,12 +103,8 @@ def told(value: object) -> str:
 
 def error_line(name: str, error: Exception) -> str:
     """How a way failed: the error's type and the line of its text that says most."""
-    parts = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = next((line for line in parts if not line.startswith(USELESS)), parts[0] if parts else "")
-    if "{{function_node" in text or (parts and parts[0].startswith("{{function_node")):
-        text = parts[0].partition("}}")[2].strip() or text
     unable = "XLA cannot compile it: " if name == "XLA" and "compil" in str(error) else ""
-    return f"{unable}{type(error).__name__}: {rerun.shortened(text)}"
+    return f"{unable}{type(error).__name__}: {rerun.shortened(rerun.said(error))}"
 
 
 def parting_lines(parting: Parting) -> Iterator[str]:

@@ -2,10 +2,14 @@
 
 import shlex
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tfdb import frozen, internals, internals_rerun, render, rerun, state, tensors
 from tfdb.commands.compare import CompareCommands
+from tfdb.commands.repro import ReproCommands
 from tfdb.errors import Quit, TfdbError
 from tfdb.frames import arguments
 from tfdb.records import TensorSummary
@@ -20,7 +24,7 @@ POSITION = (
 )  # fmt: skip
 
 
-class RerunCommands(CompareCommands):
+class RerunCommands(CompareCommands, ReproCommands):
     """`rerun`, and the choice of the call that it and its kin are about."""
 
     graph_stop: Any
@@ -69,6 +73,28 @@ class RerunCommands(CompareCommands):
         names = [trace.graph.name for each in functions for trace in internals_rerun.traces(each)]
         found = (session.keeper.batch(name) for name in reversed(names))
         return next((batch for batch in found if batch), [])
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Within the block, functions are traced and run as without a debugger."""
+        session = self.session  # type: ignore[attr-defined]
+        with session.aside(), session.twins.aside():
+            yield
+
+    @contextmanager
+    def away_from_prompt(self) -> Iterator[None]:
+        """Within the block this thread runs the program, and set_trace() stops it."""
+        session, thread = self.session, threading.get_ident()  # type: ignore[attr-defined]
+        session.at_prompt.discard(thread)
+        try:
+            with session.twins.aside():
+                yield
+        finally:
+            session.at_prompt.add(thread)
+
+    def substitutes(self, target: Target) -> list[Any]:
+        """The functions that calls of the target's went to in its place."""
+        return self.session.twins.called_for(target.wrapped) if target.wrapped is not None else []  # type: ignore[attr-defined]
 
     def function_named(self, expression: str) -> Any:
         """The function that an expression gives in the current frame, or that was called under this name."""
@@ -127,9 +153,10 @@ class RerunCommands(CompareCommands):
         """Call the target under the trace function, from its first line; how that ended."""
         self.graph_stop = None
         self.reset()  # type: ignore[attr-defined]
-        sys.settrace(self.trace_dispatch)  # type: ignore[attr-defined]
         try:
-            value = target.function(*target.args, **target.kwargs)
+            with self.away_from_prompt(), internals_rerun.everything_eager():
+                sys.settrace(self.trace_dispatch)  # type: ignore[attr-defined]
+                value = target.function(*target.args, **target.kwargs)
         except Quit:
             if self.session.quitting is not None:  # type: ignore[attr-defined]
                 raise

@@ -1,0 +1,56 @@
+"""The command that writes a recorded call into a file of its own."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tfdb import internals_rerun, repro, rerun
+from tfdb.errors import TfdbError
+from tfdb.rebuild import Scope
+
+
+class ReproCommands:
+    """`repro`."""
+
+    def do_repro(self, arg: str) -> None:
+        """repro FILE.py [FUNCTION] [--test]
+
+        Write a script, or with `--test` a pytest test, that makes the failing call again in a fresh process: the source
+        of the function and of what it needs, its arguments and variables in an .npz file beside it, the seed, and the
+        assertion that fails.  After an error that is the error itself; otherwise, that no result or variable is nan or
+        infinite; for a call that does not fail, that the results are those of now.  The file is run once to see whether
+        it does fail the same way.
+
+        Example:
+
+            (tfdb) repro bug.py
+            (tfdb) repro test_bug.py train_step --test
+        """
+        try:
+            path, expression, test = repro_options(arg)
+            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:  # type: ignore[attr-defined]
+                raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
+            target = self.target(expression)  # type: ignore[attr-defined]
+            wreck = self.wreck  # type: ignore[attr-defined]
+            if wreck is not None and not expression:
+                failure, results = repro.of_error(wreck.failure.error), list[Any]()
+            else:
+                failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))  # type: ignore[attr-defined]
+            scopes = [Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)]  # type: ignore[attr-defined]
+            written = repro.write(path, target, failure, results, scopes, test)
+        except (TfdbError, ValueError, OSError) as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+            return
+        self.message(f"written: {written.path} and {written.arrays.name}")  # type: ignore[attr-defined]
+        said = f"{written.verdict}: {rerun.shortened(written.said)}"
+        self.message(f"run in a fresh process: {said}")  # type: ignore[attr-defined]
+
+
+def repro_options(arg: str) -> tuple[Path, str, bool]:
+    """The file to write, the expression that names a function, and whether a test is wanted."""
+    words = shlex.split(arg)
+    test = "--test" in words
+    words = [word for word in words if word != "--test"]
+    if not words or not words[0].endswith(".py"):
+        raise ValueError("repro takes a file name: repro FILE.py [FUNCTION] [--test]")
+    return Path(words[0]).absolute(), " ".join(words[1:]), test

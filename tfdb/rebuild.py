@@ -1,0 +1,342 @@
+"""Live functions, classes and values -> the text that makes them again in another process, with what they need.
+
+Values go into arrays or literals; functions, classes, and the statements that built an object are copied from the
+program's source.  What comes out is in an order in which it can run.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import linecache
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tfdb import internals, internals_gate, internals_rerun
+from tfdb.errors import TfdbError
+from tfdb.sourcemap import in_site_packages, is_hidden
+
+SETUP = ("compile", "build", "add", "adapt", "load_weights", "set_weights")  # calls that belong to an object's making
+LITERAL = 2000  # characters of a literal, at most
+DEPTH = 3  # attributes followed from a name to an object
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where names are looked up: the names of a running function or module, and the file they stand in."""
+
+    filename: str
+    names: Mapping[str, Any]
+
+
+@dataclass
+class Rebuilt:
+    """The text so far: imports, then statements; `arrays` are saved beside it, `objects` are names with state."""
+
+    imports: list[str] = field(default_factory=list)
+    statements: list[str] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    objects: dict[str, Any] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+
+    def settings(self, scope: Scope) -> None:
+        """Add the calls at the top of a file that set up the process: policies, seeds, checks."""
+        for statement in module_tree(scope.filename).body:
+            if isinstance(statement, ast.Expr) and sets_up(statement.value, scope):
+                self.needed(sorted(loaded(statement)), scope)
+                self.statements.append(ast.unparse(statement))
+
+    def function(self, function: FunctionType, scope: Scope) -> None:
+        """Add a function's source under its own name, decorators included, and what it needs."""
+        self.source(function.__name__, function.__code__, names_of(function.__code__), scope_of(function, scope))
+
+    def source(self, name: str, code: Any, used: set[str], scope: Scope) -> None:
+        """Add the source of a function or class and the names it uses, those first."""
+        if name in self.done:
+            return
+        self.done.add(name)
+        try:
+            text = textwrap.dedent(inspect.getsource(code))
+        except (OSError, TypeError) as error:
+            raise TfdbError(f"{name} has no source to copy into the file") from error
+        text = re.sub(r"^(\s+)nonlocal ", r"\1global ", text, flags=re.MULTILINE)
+        used = used | loaded(ast.parse(text))
+        self.needed(sorted(used - {name}), scope)
+        self.statements.append(text.rstrip())
+
+    def needed(self, names: Sequence[str], scope: Scope) -> None:
+        """Add what these names stand for in the scope, as far as they are the program's own or imported."""
+        for name in names:
+            if name in scope.names and name not in self.done and not name.startswith("__"):
+                self.name(name, scope.names[name], scope)
+
+    def name(self, name: str, value: Any, scope: Scope) -> None:
+        """Add one name with its value."""
+        plain = inspect.unwrap(internals_rerun.python_function(value)) if callable(value) else value
+        if statement := import_of(name, scope.filename):
+            self.done.add(name)
+            self.add_import(statement, scope.filename)
+        elif isinstance(value, ModuleType):
+            self.done.add(name)
+            self.imports.append(f"import {value.__name__} as {name}")
+        elif isinstance(plain, FunctionType) and is_own(plain.__code__.co_filename):
+            self.function(plain, scope)
+            if plain.__name__ != name or not decorated(plain, value):
+                self.done.add(name)
+                jit = ", jit_compile=True" if internals_rerun.compiles(value) else ""
+                made = f"tf.function({plain.__name__}{jit})" if plain is not value else plain.__name__
+                self.statements.append(f"{name} = {made}")
+        elif isinstance(value, type) and is_own(sys.modules[value.__module__].__dict__.get("__file__") or ""):
+            self.source(name, value, class_names(value), Scope(scope.filename, class_scope(value, scope)))
+        else:
+            self.value(name, value, scope)
+
+    def value(self, name: str, value: Any, scope: Scope) -> None:
+        """Add a name for a value: as a literal or array where it is one, else by the statements that built it."""
+        self.done.add(name)
+        try:
+            self.statements.append(f"{name} = {self.expression(value, name)}")
+        except TfdbError:
+            self.built(name, value, scope)
+
+    def built(self, name: str, value: Any, scope: Scope) -> None:
+        """Add the program's own statements that assign the name and set its object up."""
+        found = list(building(name, scope.filename))
+        if not found:
+            raise TfdbError(f"{name} ({type(value).__name__}) is not made by a plain assignment that could be copied")
+        for statement in found:
+            self.needed(sorted(loaded(statement) - {name}), scope)
+            self.statements.append(ast.unparse(statement))
+        self.objects[name] = value
+
+    def add_import(self, statement: str, filename: str) -> None:
+        """Add an import; a module that lies beside the program gets its folder on the path."""
+        folder = os.path.dirname(os.path.abspath(filename))
+        module = re.split(r"[\s.]", statement.split()[1])[0]
+        beside = any(os.path.exists(os.path.join(folder, f"{module}{end}")) for end in (".py", os.sep + "__init__.py"))
+        if beside and folder not in self.folders:
+            self.folders.append(folder)
+        if statement not in self.imports:
+            self.imports.append(statement)
+
+    def expression(self, value: Any, key: str) -> str:
+        """Python text whose value this is; arrays and tensors are saved under `key`.
+
+        Raises:
+            TfdbError: the value is no tensor, array, literal or container of these.
+        """
+        if internals_gate.is_symbolic_eagerly(value):
+            return self.tensor(value, key)
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+            self.arrays[key] = np.array(value)
+            return f"saved[{key!r}]" + ("[()]" if isinstance(value, np.generic) else "")
+        if isinstance(value, float) and not np.isfinite(value):
+            return f'float("{value}")'
+        if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            return checked(repr(value), key)
+        if type(value) in (list, tuple):
+            parts = [self.expression(item, f"{key}/{index}") for index, item in enumerate(value)]
+            comma = "," if len(parts) == 1 else ""
+            return f"[{', '.join(parts)}]" if type(value) is list else f"({', '.join(parts)}{comma})"
+        if type(value) is dict:
+            parts = [f"{name!r}: {self.expression(item, f'{key}/{name}')}" for name, item in value.items()]
+            return f"{{{', '.join(parts)}}}"
+        return self.tensorflow_expression(value, key)
+
+    def tensorflow_expression(self, value: Any, key: str) -> str:
+        """`expression` for TensorFlow's own kinds of values."""
+        import tensorflow as tf
+
+        if isinstance(value, tf.DType):
+            return f"tf.{value.name}"
+        if isinstance(value, tf.RaggedTensor):
+            splits = self.expression(list(value.nested_row_splits), f"{key}/splits")
+            values = self.tensor(value.flat_values, f"{key}/values")
+            return f"tf.RaggedTensor.from_nested_row_splits({values}, {splits})"
+        if isinstance(value, tf.SparseTensor):
+            names = ("indices", "values", "dense_shape")
+            parts = [self.tensor(getattr(value, name), f"{key}/{name}") for name in names]
+            return f"tf.SparseTensor({', '.join(parts)})"
+        if isinstance(value, tf.Variable) and not internals.is_symbolic(value.handle):
+            known = self.tensor(value.read_value(), key)
+            return f"tf.Variable({known}, trainable={value.trainable}, name={value.name.removesuffix(':0')!r})"
+        raise TfdbError(f"{key}: a {type(value).__name__} cannot be written into a file")
+
+    def tensor(self, value: Any, key: str) -> str:
+        """Python text for an eager tensor."""
+        array = np.asarray(value)
+        if array.dtype == object:
+            return checked(f"tf.constant({array.tolist()!r})", key)
+        if array.dtype.kind == "V" or array.dtype.type.__module__ != "numpy":  # bfloat16 and its kin
+            self.arrays[key] = array.view(f"u{array.dtype.itemsize}")
+            return f"tf.bitcast(saved[{key!r}], tf.{value.dtype.name})"
+        self.arrays[key] = np.array(array)
+        return f"tf.constant(saved[{key!r}])"
+
+
+def checked(text: str, key: str) -> str:
+    """The literal, if it is not too long for a file that people read."""
+    if len(text) > LITERAL:
+        raise TfdbError(f"{key} is too long to be written as text")
+    return text
+
+
+def is_own(filename: str) -> bool:
+    """Whether the file is the program's."""
+    return bool(filename) and not is_hidden(filename) and not in_site_packages(filename)
+
+
+def decorated(function: FunctionType, value: Any) -> bool:
+    """Whether the function's source already makes the value: it is the function, or a decorator line made it."""
+    return function is value or inspect.getsource(function).lstrip().startswith("@")
+
+
+def names_of(code: CodeType) -> set[str]:
+    """The names that a function's code reads from outside, nested functions included."""
+    inner = [names_of(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    read = {str(each.argval) for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return (read | set(code.co_freevars)).union(*inner)
+
+
+def loaded(tree: ast.AST) -> set[str]:
+    """The names that a piece of source reads where it stands: of functions only what runs when they are defined."""
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        parts = [*tree.decorator_list, tree.args, *([tree.returns] if tree.returns else [])]
+        return set().union(*(loaded(part) for part in parts))
+    own = {tree.id} if isinstance(tree, ast.Name) and isinstance(tree.ctx, ast.Load) else set()
+    return own.union(*(loaded(part) for part in ast.iter_child_nodes(tree)))
+
+
+def scope_of(function: FunctionType, outer: Scope) -> Scope:
+    """The names a function sees: its globals and closure."""
+    names = {**function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return Scope(function.__code__.co_filename or outer.filename, names)
+
+
+def methods(owner: type) -> Iterator[FunctionType]:
+    """The Python functions among a class's own attributes."""
+    for value in vars(owner).values():
+        value = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+        plain = inspect.unwrap(internals_rerun.python_function(value)) if callable(value) else None
+        if isinstance(plain, FunctionType):
+            yield plain
+
+
+def class_names(owner: type) -> set[str]:
+    """The names that a class's methods read from outside."""
+    return set().union(*(names_of(method.__code__) for method in methods(owner)))
+
+
+def class_scope(owner: type, outer: Scope) -> dict[str, Any]:
+    """The names that a class's methods see."""
+    names = {**vars(sys.modules[owner.__module__]), **outer.names}
+    for method in methods(owner):
+        names.update(scope_of(method, outer).names)
+    return names
+
+
+def module_tree(filename: str) -> ast.Module:
+    """The syntax tree of a file of the program; empty when it cannot be read."""
+    try:
+        return ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
+def import_of(name: str, filename: str) -> str | None:
+    """The import statement of the file that binds the name, reduced to it."""
+    for node in ast.walk(module_tree(filename)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if (alias.asname or alias.name.split(".")[0]) == name:
+                    return ast.unparse(ast.Import([alias]))
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return ast.unparse(ast.ImportFrom(node.module, [alias], 0))
+    return None
+
+
+def sets_up(call: ast.expr, scope: Scope) -> bool:
+    """Whether this is a call like `tf.random.set_seed(1)`: of a module's function that sets something for all."""
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+        return False
+    root: ast.expr = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    is_module = isinstance(root, ast.Name) and isinstance(scope.names.get(root.id), ModuleType)
+    return is_module and call.func.attr.startswith(("set_", "enable_", "disable_"))
+
+
+def building(name: str, filename: str) -> Iterator[ast.stmt]:
+    """The statements of the file that assign the name, and calls on it that belong to its making, in order."""
+    bodies = [node.body for node in ast.walk(module_tree(filename)) if isinstance(node, ast.Module | ast.FunctionDef)]
+    for body in bodies:
+        found = [statement for statement in body if builds(name, statement)]
+        if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found):
+            yield from found
+            return
+
+
+def builds(name: str, statement: ast.stmt) -> bool:
+    """Whether the statement assigns the name or sets its object up."""
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target))
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    called = statement.value.func
+    return (
+        isinstance(called, ast.Attribute) and called.attr in SETUP
+        and isinstance(called.value, ast.Name) and called.value.id == name
+    )  # fmt: skip
+
+
+def path_to(wanted: Any, scopes: Sequence[Scope]) -> tuple[str, str, Scope] | None:
+    """The expression under which a scope reaches an object, the name it starts from, and that scope."""
+    for scope in scopes:
+        for name, value in scope.names.items():
+            if value is wanted and name.isidentifier() and name != "self":
+                return name, name, scope
+    for scope in scopes:
+        for name, value in scope.names.items():
+            found = path_inside(value, wanted, DEPTH) if name != "self" and is_object(value) else None
+            if found is not None:
+                return name + found, name, scope
+    return None
+
+
+def path_inside(value: Any, wanted: Any, depth: int) -> str | None:
+    """The attributes and items that lead from an object to one inside of it."""
+    if value is wanted:
+        return ""
+    if depth == 0:
+        return None
+    steps = [(f"[{index}]", item) for index, item in enumerate(value)] if isinstance(value, list | tuple) else []
+    steps += [(f".{name}", item) for name, item in getattr(value, "__dict__", {}).items() if name.isidentifier()]
+    for step, item in steps:
+        if is_object(item) or item is wanted:
+            found = path_inside(item, wanted, depth - 1)
+            if found is not None:
+                return step + found
+    return None
+
+
+def is_object(value: Any) -> bool:
+    """Whether a value may hold others worth following."""
+    return not isinstance(value, ModuleType | type | FunctionType | str | bytes | int | float | np.ndarray)
