@@ -202,6 +202,17 @@ def test_heat_maps_need_no_library_and_show_what_is_not_finite(monkeypatch: pyte
     assert plots.text(plots.drawing(array, "x"), 40, 10, False).splitlines()[1:3] == [" █", "×▒"]
 
 
+def test_colours_are_used_only_where_there_are_some() -> None:
+    array = np.array([[0.0, 1.0], [np.nan, 0.5]])
+    lines = plots.text(plots.drawing(array, "x"), 40, 10, True).splitlines()
+    assert [plots.plain(line) for line in lines[1:3]] == ["██", "×█"]
+    assert len({line.split("m")[0] for line in lines[1].split("█")[:2]}) == 2
+    picture = np.zeros((8, 8, 3), np.uint8)
+    picture[..., 0] = 255
+    assert "\x1b[38;2;255;0;0m█" in plots.text(plots.drawing(picture, "p"), 40, 10, True)
+    assert "\x1b" not in plots.text(plots.drawing(picture, "p"), 40, 10, False)
+
+
 def test_large_arrays_are_reduced_before_they_are_drawn() -> None:
     small = plots.blocks(np.arange(1e6).reshape(1000, 1000), 10, 20, plots.MAP)
     assert small.shape == (10, 20) and small[0, 0] < small[-1, -1]

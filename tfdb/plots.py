@@ -20,6 +20,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 BINS = 40
 SAMPLE = 1 << 20  # elements of a histogram; more are sampled, the same ones each time
 SHADES = " ░▒▓█"
+PALETTE = (53, 54, 60, 24, 31, 30, 36, 35, 71, 107, 149, 185, 227)  # of 256 colours: viridis, coarsely
 LINE, MAP, PICTURE, BARS = "line", "map", "picture", "bars"
 MOST_CHANNELS = 4  # of a last axis that is colour
 
@@ -128,8 +129,12 @@ def text(made: Drawing, width: int, height: int, color: bool) -> str:
     head = " · ".join([made.title, *made.notes])
     if made.kind in (MAP, PICTURE):
         values = gray(made.values)
-        small = blocks(values, max(height - 3, 4), max(width - 2, 8), made.kind)
-        body = shaded(small) if not color else coloured(small, width)
+        rows, columns = max(height - 3, 4), max(width - 2, 8)
+        if color and made.values.ndim == 3:
+            body = in_true_colour(made.values, rows, columns)
+        else:
+            small = blocks(values, rows, columns, made.kind)
+            body = coloured(small) if color else shaded(small)
         low, high = finite_range(values)
         scale = f"{render.number(low)} {SHADES.strip() if not color else 'to'} {render.number(high)}"
         lines = [head, *body, f"{scale}   {values.shape[0]} rows down, {values.shape[1]} columns across"]
@@ -150,6 +155,8 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
     if made.edges is not None:
         centres = (made.edges[:-1] + made.edges[1:]) / 2
         figure.draw(figure.bar(centres.tolist(), made.values.tolist(), width=1))
+        ticks = np.linspace(made.edges[0], made.edges[-1], 6)
+        figure.ruler("x").ticks(ticks.tolist(), [render.number(float(tick)) for tick in ticks])
     else:
         for places, values in segments(made.values, 2 * width):
             figure.draw(figure.signal(places.tolist(), values.tolist()).lines())
@@ -216,19 +223,26 @@ def shaded(values: np.ndarray) -> list[str]:
     return ["".join(SHADES[step] if fine else "×" for step, fine in zip(*row, strict=True)) for row in rows]
 
 
-def coloured(values: np.ndarray, width: int) -> list[str]:
-    """A matrix as a heat map, by plotext; without its axes, which count cells and not elements."""
-    plotext = library("plotext")
+def coloured(values: np.ndarray) -> list[str]:
+    """A matrix in colours from low (dark) to high (light), which read on dark and light terminals; × if not finite."""
     low, high = finite_range(values)
-    figure = plotext.figure.clear()
-    figure.theme("simple")
-    figure.plot_size(values.shape[1] + 2, values.shape[0] + 2)
-    cells = np.where(np.isfinite(values), values, low if high > low else 0.0)
-    figure.draw(figure.heatmap(cells[::-1].tolist(), map="viridis", fill=True))
-    figure.axes(False)
-    built = str(figure.build())
-    figure.clear()
-    return [line for line in built.split("\n") if plain(line).strip()]
+    with np.errstate(all="ignore"):
+        places = np.nan_to_num((values - low) / (high - low) if high > low else np.zeros_like(values))
+    steps = np.clip((places * len(PALETTE)).astype(int), 0, len(PALETTE) - 1)
+    good = np.isfinite(values)
+    lines = []
+    for row in zip(steps, good, strict=True):
+        cells = (f"\x1b[38;5;{PALETTE[step]}m█" if fine else f"{render.RED}×" for step, fine in zip(*row, strict=True))
+        lines.append("".join(cells) + render.RESET)
+    return lines
+
+
+def in_true_colour(picture: np.ndarray, height: int, width: int) -> list[str]:
+    """A picture with three channels in its own colours."""
+    shown = as_picture(picture)
+    channels = [blocks(shown[..., n], height, width, PICTURE) for n in range(3)]
+    pixels = np.clip(np.nan_to_num(np.stack(channels, axis=-1)) * 255, 0, 255).astype(int)
+    return ["".join(f"\x1b[38;2;{r};{g};{b}m█" for r, g, b in row) + render.RESET for row in pixels]
 
 
 def png(made: Drawing, path: str) -> None:
