@@ -18,7 +18,7 @@ from tfdb.sourcemap import is_hidden
 from tfdb.state import PythonState, State
 
 POSITION = (
-    "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
+    "running_again", "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
     "stoplineno", "quitting", "graph_stop", "lastcmd", "old_completer", "_user_requested_quit", "_chained_exceptions",
     "_chained_exception_index", "cmdqueue",
 )  # fmt: skip
@@ -28,6 +28,7 @@ class RerunCommands(CompareCommands, ReproCommands):
     """`rerun`, and the choice of the call that it and its kin are about."""
 
     graph_stop: Any
+    running_again: bool = False  # then `q` ends the re-run, not the program
 
     def do_rerun(self, arg: str) -> None:
         """rerun [FUNCTION] [-n K] [--keep] [-l]
@@ -151,7 +152,7 @@ class RerunCommands(CompareCommands, ReproCommands):
 
     def ended(self, target: Target) -> str:
         """Call the target under the trace function, from its first line; how that ended."""
-        self.graph_stop = None
+        self.graph_stop, self.running_again = None, True
         self.reset()  # type: ignore[attr-defined]
         try:
             with self.away_from_prompt(), internals_rerun.everything_eager():
