@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tfdb
+from transcripts import play
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -268,24 +269,32 @@ def place_script(script: Any, place: str) -> Path:
     return script(f"import tfdb\nimport tensorflow as tf\n{text}\nprint('reached the end')\n")
 
 
-@pytest.mark.parametrize("typed", ["q\n", ""])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "typed"),
+    [("function", "q"), ("function", ""), ("parallel dataset", "q"), ("generator", "q"), ("fit", "q"), ("thread", "q")],
+)
 def test_quitting_is_prompt_and_clean(script: Any, place: str, typed: str) -> None:
-    under = run("-m", "tfdb", place_script(script, place), typed="c\n" + typed)
-    assert "-> tfdb.set_trace()" in under.out or place in ("eager", "generator")
-    assert (under.status, "reached the end" in under.out) == (0, place == "thread" and "reached the end" in under.out)
-    assert "Graph execution error" not in under.err + under.out
-    assert "Traceback" not in under.err, under.err
-
-
-@pytest.mark.parametrize("typed", ["q\n", ""])
-@pytest.mark.parametrize("place", ["function", "nested", "dataset", "fit", "eager"])
-def test_quitting_without_the_command_line(script: Any, place: str, typed: str) -> None:
-    done = run(place_script(script, place), typed=typed)
-    assert done.status == 1
-    assert "reached the end" not in done.out
+    done = run("-m", "tfdb", place_script(script, place), typed="c\n" + typed)
+    assert ("(tfdb)" in done.out, done.status, "reached the end" in done.out) == (True, 0, False)
     assert "Graph execution error" not in done.err + done.out
     assert "Traceback" not in done.err, done.err
+
+
+@pytest.mark.parametrize(("place", "typed"), [("function", "q"), ("function", ""), ("dataset", "q"), ("eager", "")])
+def test_quitting_without_the_command_line(script: Any, place: str, typed: str) -> None:
+    done = run(place_script(script, place), typed=typed)
+    assert (done.status, "reached the end" in done.out) == (1, False)
+    assert "Graph execution error" not in done.err + done.out
+    assert "Traceback" not in done.err, done.err
+
+
+@pytest.mark.parametrize("typed", ["q", "<end>"])
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "thread"])
+def test_quitting_raises_one_clean_exception_in_the_program(tf: Any, script: Any, place: str, typed: str) -> None:
+    path = place_script(script, place)
+    code = compile(path.read_text(), str(path), "exec")
+    output = play(lambda: exec(code, {"__name__": "place"}), f"...\n(tfdb) {typed}\n...Quit: 1\n")
+    assert "reached the end" not in output
 
 
 def test_users_finally_and_except_blocks_see_the_quit(script: Any) -> None:

@@ -56,6 +56,7 @@ class CallDoor:
         self.active: list[Call] = []
         self.inside = threading.local()
         self.silence = ExitStack()
+        self.wake_main: Callable[[], None] = lambda: None
 
     def install(self) -> None:
         """Watch from now on.  Idempotent; `remove` undoes it."""
@@ -107,6 +108,9 @@ class CallDoor:
         assert meant is not None
         self.silence.close()
         self.silence = ExitStack()
+        if isinstance(meant, SystemExit) and threading.current_thread() is not threading.main_thread():
+            self.wake_main()
+            return SystemExit(meant.code)  # a thread ends silently with this class alone
         return meant
 
     def hush(self) -> None:

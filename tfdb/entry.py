@@ -41,6 +41,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     _undo.append(watch.remove)
     interrupts = Interrupts(now.interrupt, debugger.interrupted_at)
     interrupts.install()
+    now.door.wake_main = interrupts.wake_main
     _undo.append(interrupts.remove)
     replace_set_trace(pdb)
     keep(sys, "breakpointhook", breakpoint_hook)

@@ -4,6 +4,7 @@ Python runs a signal handler between two of its own instructions only, and a gra
 interpreter writes each signal's number to a file descriptor at once, though; a thread that reads it tells the session.
 """
 
+import _thread
 import os
 import signal
 import threading
@@ -45,6 +46,11 @@ class Interrupts:
             while numbers := os.read(read, 64):
                 if signal.SIGINT in numbers:
                     self.noticed()
+
+    def wake_main(self) -> None:
+        """Make the main thread look at the session, which is quitting, wherever it is in Python."""
+        if self.pipe is not None:
+            _thread.interrupt_main()
 
     def remove(self) -> None:
         """Give the signal back.  Idempotent."""

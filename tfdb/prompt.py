@@ -197,6 +197,8 @@ class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, Gr
             return super().trace_dispatch(frame, event, arg)  # type: ignore[misc]
         except bdb.BdbQuit:
             sys.settrace(None)
+            if internals.in_py_function(frame) and not self.running_again:
+                self.session.quit()
             raise self.session.quitting or Quit(1) from None
 
     def is_out_of_sight(self, filename: str) -> bool:
@@ -270,7 +272,12 @@ class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, Gr
         return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()  # type: ignore[attr-defined]
 
     def interrupted_at(self, frame: FrameType | None) -> None:
-        """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line."""
+        """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line.
+
+        So it is too when another thread has quit the program.
+        """
+        if self.session.quitting is not None:
+            raise self.session.quitting
         if self.session.at_prompt or self.session.is_foreign():
             raise KeyboardInterrupt
         if not self.session.interrupted:
