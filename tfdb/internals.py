@@ -281,6 +281,15 @@ def py_function_registry() -> type:
     return private("ops.script_ops", "FuncRegistry")
 
 
+def in_py_function(frame: FrameType | None) -> bool:
+    """Whether a running graph or dataset called the Python code of this frame."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith("ops/script_ops.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def is_planted(registry: Any, token: Any) -> bool:
     """Whether the py_function of this token is one of tfdb's hooks."""
     return getattr(registry.get(token, None), "tfdb_hook", False)
