@@ -265,7 +265,7 @@ def test_retraces_points_at_lines_that_run_only_at_tracing(tf: Any) -> None:
         tracing
         ...
         (tfdb) retraces record
-        record: 1 trace for 1 calls
+        record: 1 trace for 1 call
             1  x: float32(2,)
           these lines run only while tracing:
             test_retraces.py:...  self.calls += 1

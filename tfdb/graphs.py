@@ -317,7 +317,14 @@ def constant_text(array: Any) -> str:
     """A small constant by its value, a larger one by its type."""
     if array.size > SMALL or array.dtype.kind == "O":
         return f"{array.dtype.name if array.dtype.kind != 'O' else 'string'}{array.shape}"
-    return f"{array.tolist()!r}" if array.dtype.kind != "f" else f"{array.round(6).tolist()!r}"
+    return elements_text(array)
+
+
+def elements_text(array: Any) -> str:
+    """The elements of a small array, as short as their dtype allows."""
+    if array.ndim:
+        return f"[{', '.join(elements_text(each) for each in array)}]"
+    return str(array[()])
 
 
 def node(op: Any, literals: Literals, inside: bool = False) -> Node:

@@ -137,7 +137,7 @@ def text(made: Drawing, width: int, height: int, color: bool) -> str:
             body = coloured(small) if color else shaded(small)
         low, high = finite_range(values)
         scale = f"{render.number(low)} {SHADES.strip() if not color else 'to'} {render.number(high)}"
-        lines = [head, *body, f"{scale}   {values.shape[0]} rows down, {values.shape[1]} columns across"]
+        lines = [head, *body, f"{scale}   {values.shape[0]} × {values.shape[1]}, rows down"]
     else:
         lines = [head, *curve(made, width, height, color)]
     return "\n".join(render.shorten(line, width) if not color else line for line in lines)

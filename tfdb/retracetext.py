@@ -28,7 +28,7 @@ def heading(name: str, traces: Sequence[Trace]) -> str:
     """How often a function was traced, for how many calls."""
     calls = [trace.calls for trace in traces]
     known = [count for count in calls if count is not None]
-    served = f" for {sum(known)} calls" if known and len(known) == len(calls) else ""
+    served = f" for {sum(known)} call{'s' if sum(known) != 1 else ''}" if known and len(known) == len(calls) else ""
     return f"{name}: {len(traces)} trace{'s' if len(traces) != 1 else ''}{served}"
 
 
