@@ -97,7 +97,7 @@ class Reported:
     """What TensorFlow's text says: its first sentence, and its whole `body` without stacks and tags.
 
     `node` is the one that failed and `places` where it was traced; `python` is the exception of a Python function that
-    a graph called, `layer` the Keras layer whose call failed, `op` the type of the op.  What a text does not tell is empty.
+    a graph called, `layer` the Keras layer whose call failed, `op` the type of the op.  What is not told is empty.
     """
 
     message: str

@@ -50,8 +50,9 @@ def first_line(text: str, line: int) -> int:
 def calls(text: str, line: int) -> bool:
     """Whether the statement at the line, no branch or loop, calls something."""
     statement = statement_at(text, line)
-    simple = isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign)
-    return simple and any(isinstance(node, ast.Call) for node in ast.walk(statement))
+    if not isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return False
+    return any(isinstance(node, ast.Call) for node in ast.walk(statement))
 
 
 def head(node: ast.stmt | None) -> list[ast.AST]:
