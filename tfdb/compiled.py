@@ -1,8 +1,8 @@
 """The gate in functions compiled by XLA: pure reductions, updates that keep the old value, and a flag read after the call.
 
 XLA cannot call back into Python, and compiling a step is not neutral: some NaNs exist only there.  So compilation stays
-on.  A bad step leaves no trace: each write keeps the old value, small state goes back to the step's start, and a flag
-says which check failed.  Whoever called the function reads the flag and trips.
+on.  A bad step does not reach the weights: each write of them keeps the old value, and a flag says which check failed.
+Whoever called the function reads the flag and trips.
 """
 
 from __future__ import annotations
@@ -30,6 +30,24 @@ class Compiled:
     flag: Any
     checks: list[tuple[float, Any]] = field(default_factory=list)
     names: dict[float, tuple[str, ...]] = field(default_factory=dict)
+    starts: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def keep(self) -> None:
+        """Copy the small state of the step's start to variables of the debugger: taking it back here would change bits.
+
+        (XLA fuses a computed average with the choice between it and its old value, and rounds it otherwise.)
+        """
+        import tensorflow as tf
+
+        for variable, value in list(self.step.before.values()):
+            with tf.init_scope():
+                start = internals_gate.plain_variable(tf.zeros(variable.shape, variable.dtype), "tfdb_start")
+            self.starts.append((value, start))
+            start.assign(value)
+
+    def is_own(self, variable: Any) -> bool:
+        """Whether the variable is the debugger's."""
+        return variable is self.flag or any(variable is start for _, start in self.starts)
 
 
 fresh: list[Compiled] = []
@@ -94,7 +112,7 @@ def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
 def assigned(graph: Any, variable: Any, value: Any, method: str) -> Any:
     """A write in an XLA graph: the value with its guard, the state at the step's start kept."""
     compiled = of(graph)
-    if compiled is None or variable is compiled.flag:
+    if compiled is None or compiled.is_own(variable):
         return value
     steps.remember(compiled.step, variable)
     good = getattr(gate.local, "compiled", None)
@@ -105,7 +123,7 @@ def assigned(graph: Any, variable: Any, value: Any, method: str) -> Any:
 
 
 def finish(step: Step, outputs: Sequence[Any], names: Sequence[str]) -> None:
-    """The step's end: check its outputs, undo its small writes when a check failed, set the flag."""
+    """The step's end: check its outputs, keep the state it began with, set the flag."""
     import tensorflow as tf
 
     compiled = of(step.graph)
@@ -116,9 +134,7 @@ def finish(step: Step, outputs: Sequence[Any], names: Sequence[str]) -> None:
     if not compiled.checks:
         fresh.remove(compiled)
         return
-    good = tf.reduce_all(tf.stack([good for _, good in compiled.checks]))
-    for variable, value in step.before.values():
-        variable.assign(tf.where(good, internals_gate.barrier(variable.read_value()), value))
+    compiled.keep()
     codes = {code: [g for c, g in compiled.checks if c == code] for code, _ in compiled.checks}
     code = tf.add_n([tf.where(tf.reduce_all(tf.stack(good)), 0.0, code) for code, good in codes.items()])
     compiled.flag.assign(code)
@@ -174,6 +190,7 @@ def trip(compiled: Compiled, code: float, arguments: Sequence[Any]) -> None:
     step = compiled.step
     symbols = steps.flatten((step.args, step.kwargs))
     values = {id(s): v for s, v in zip(symbols, arguments, strict=False) if internals.is_symbolic(s)}
+    values.update({id(symbol): start.read_value() for symbol, start in compiled.starts})
     names = names or ("output",)
     empty = tuple(np.zeros(()) for _ in names)
     place = Place(step, kind, names)

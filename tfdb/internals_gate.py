@@ -59,7 +59,7 @@ def variable_class() -> type:
     return private("ops.resource_variable_ops", "BaseResourceVariable")
 
 
-def plain_variable(value: float, name: str) -> Any:
+def plain_variable(value: Any, name: str) -> Any:
     """A non-trainable variable made here and now: a function being traced does not see it as one of its own."""
     return private("ops.resource_variable_ops", "ResourceVariable")(value, trainable=False, name=name)
 
@@ -336,9 +336,3 @@ def map_function(dataset: Any) -> Callable[..., Any] | None:
     """The user's function of a dataset that maps one, else None."""
     wrapper = getattr(dataset, "_map_func", None)
     return getattr(wrapper, "_func", None) if wrapper is not None else None
-
-
-def barrier(tensor: Any) -> Any:
-    """The same tensor under XLA, not fused with what reads it: fusing may round what was computed before otherwise."""
-    operations = importlib.import_module("tensorflow.compiler.tf2xla.ops.gen_xla_ops")
-    return operations.xla_optimization_barrier(input=[tensor])[0]

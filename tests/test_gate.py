@@ -1,0 +1,185 @@
+"""The gate: it stops before the weights change, lets healthy training through bit for bit, and leaves nothing behind."""
+
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdb import conditions, doors
+from tfdb.errors import Quit
+from tfdb.gate import Trip, gate
+
+X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+Y = X[:, :1]
+
+
+class Watched:
+    """Trips of the watches that are on; `during` sees each one as it happens."""
+
+    def __init__(self) -> None:
+        self.trips: list[Trip] = []
+        self.during: Callable[[Trip], None] = lambda trip: None
+
+    def on_trip(self, trip: Trip) -> None:
+        self.trips.append(trip)
+        self.during(trip)
+
+    def start(self, *texts: str) -> None:
+        doors.install([conditions.parse(text) for text in texts], self.on_trip)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    found = Watched()
+    yield found
+    doors.uninstall()
+
+
+def bad_model(**options: object) -> keras.Model:
+    """A model whose gradients are NaN where a row is all zeros."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, use_bias=False), Length(), keras.layers.Dense(1)])
+    model.compile("adam", "mse", **options)
+    return model
+
+
+class Length(keras.layers.Layer):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.sqrt(tf.reduce_sum(tf.square(x), -1, keepdims=True))
+
+
+def poisoned() -> np.ndarray:
+    x = X.copy()
+    x[20] = 0
+    return x
+
+
+@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 2}, {"jit_compile": True}, {"run_eagerly": True}])
+def test_fit_stops_before_the_weights_change(watched: Watched, options: dict[str, object]) -> None:
+    watched.start("nan")
+    model = bad_model(**options)
+    before: list[np.ndarray] = []
+
+    def look(trip: Trip) -> None:
+        before.extend(model.get_weights())
+        raise Quit(1)
+
+    watched.during = look
+    with pytest.raises(Quit):
+        model.fit(poisoned(), Y, batch_size=8, shuffle=False, verbose=0)
+    assert len(watched.trips) == 1
+    assert before
+    assert all(np.isfinite(weight).all() for weight in [*before, *model.get_weights()])
+
+
+def test_a_step_that_is_continued_goes_on_as_the_program_would_have(watched: Watched) -> None:
+    watched.start("nan")
+    model = bad_model()
+    model.fit(poisoned(), Y, batch_size=8, shuffle=False, verbose=0)
+    assert watched.trips
+    assert np.isnan(model.get_weights()[0]).any()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd", "nadam"])
+def test_healthy_training_is_the_same_bit_for_bit(watched: Watched, optimizer: str) -> None:
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(8, "relu", kernel_constraint="max_norm"), keras.layers.BatchNormalization()]
+        model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse", metrics=["mae"])
+        model.fit(X, Y, batch_size=4, epochs=4, verbose=0)
+        return [*model.get_weights(), *(np.asarray(variable) for variable in model.optimizer.variables)]
+
+    plain = trained()
+    watched.start("nan", "inf")
+    assert all(np.array_equal(a, b) for a, b in zip(plain, trained(), strict=True))
+    assert not watched.trips
+
+
+def test_a_hand_written_update_is_stopped(watched: Watched) -> None:
+    watched.start("nan")
+    w = tf.Variable([0.0, 1.0])
+    seen: list[np.ndarray] = []
+    watched.during = lambda trip: seen.append(w.numpy())
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.sqrt(tf.reduce_sum(w[:1] * w[:1])) + w[1]
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss
+
+    step()
+    assert [trip.place.kind for trip in watched.trips] == ["update"]
+    np.testing.assert_array_equal(seen[0], [0.0, 1.0])
+
+
+def test_an_update_that_alone_is_nan_is_stopped(watched: Watched) -> None:
+    watched.start("nan")
+    w = tf.Variable(tf.ones([2], tf.float16))
+    optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-8)
+    optimizer.build([w])
+    seen: list[np.ndarray] = []
+    watched.during = lambda trip: seen.append(w.numpy())
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+
+    step(tf.constant([0.0, 1.0], tf.float16))
+    assert [trip.place.kind for trip in watched.trips] == ["update"]
+    np.testing.assert_array_equal(seen[0], [1.0, 1.0])
+
+
+def test_a_meant_infinity_in_an_output_is_no_fault_unless_infinities_are_watched(watched: Watched) -> None:
+    def masked(x: tf.Tensor) -> tf.Tensor:
+        return tf.where(x > 0, x, tf.fill(tf.shape(x), float("-inf")))
+
+    watched.start("nan")
+    tf.function(masked)(tf.constant([1.0, -1.0]))
+    assert not watched.trips
+    watched.start("inf")
+    tf.function(masked)(tf.constant([1.0, -1.0]))
+    assert [trip.reason for trip in watched.trips] == ["inf"]
+
+
+def test_loss_scaling_may_skip_steps(watched: Watched) -> None:
+    watched.start("nan", "inf")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=2.0**130), "mse")
+    model.fit(X, Y, batch_size=8, verbose=0)
+    assert not watched.trips
+
+
+def test_bad_values_are_seen_as_they_are_loaded(watched: Watched) -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    watched.start("nan")
+    weights = model.get_weights()
+    weights[0][2] = np.nan
+    model.set_weights(weights)
+    assert [trip.place.kind for trip in watched.trips] == ["load"]
+    assert "kernel" in watched.trips[0].variables[0]
+
+
+def test_every_second_hit_only(watched: Watched) -> None:
+    watched.start("nan every 2")
+    root = tf.function(lambda x: tf.sqrt(x))
+    for _ in range(4):
+        root(tf.constant(-1.0))
+    assert len(watched.trips) == 2
+
+
+def test_install_and_uninstall_come_in_pairs() -> None:
+    function = type(tf.function(lambda: 0))
+    before = function.__call__, keras.optimizers.Optimizer.apply, keras.layers.Layer.__new__, tf.Variable.assign
+    for _ in range(2):
+        doors.install([conditions.parse("nan")], print)
+        doors.install([conditions.parse("nan")], print)
+        assert function.__call__ is not before[0]
+        doors.uninstall()
+        doors.uninstall()
+        assert (function.__call__, keras.optimizers.Optimizer.apply, keras.layers.Layer.__new__, tf.Variable.assign) == before
+    assert not gate.active
