@@ -10,10 +10,11 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = [
     "iex", "launch_tfdb_on_exception", "pm", "post_mortem", "run", "runcall", "runeval", "set_trace", "summary",
+    "unwatch", "watch",
 ]  # fmt: skip
 
 _HOMES = {
-    "run": "entry", "runcall": "entry", "runeval": "entry", "summary": "tensors",
+    "run": "entry", "runcall": "entry", "runeval": "entry", "watch": "entry", "unwatch": "entry", "summary": "tensors",
     "post_mortem": "uncaught", "pm": "uncaught", "launch_tfdb_on_exception": "uncaught", "iex": "uncaught",
 }  # fmt: skip
 

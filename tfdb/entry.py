@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from tfdb import internals, prompt, session
+from tfdb import internals, prompt, session, watchstops
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
 from tfdb.session import Session
@@ -105,6 +105,26 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
         now.stop_eagerly(frame, "call", {})
     else:
         now.debugger.set_trace(frame)
+
+
+def watch(condition: str) -> None:
+    """Watch from now on, as the command `watch`: `tfdb.watch("nan")`; a stop opens the prompt at the origin.
+
+    Raises:
+        conditions.WatchError: a condition that cannot be understood.
+    """
+    now = session.current(prompt.make_debugger)
+    _ = now.debugger
+    watchstops.of(now).start([condition])
+
+
+def unwatch(*numbers: int) -> None:
+    """Take watches away by their numbers in the list of `watch`, or all of them.
+
+    Raises:
+        ValueError: there is no watch with one of the numbers.
+    """
+    watchstops.of(session.current(prompt.make_debugger)).remove(numbers)
 
 
 def worker_session(parent: Session) -> Session:

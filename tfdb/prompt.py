@@ -22,6 +22,7 @@ from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
+from tfdb.commands.watches import WatchCommands
 from tfdb.errors import Quit
 from tfdb.linehooks import Hit
 from tfdb.session import GraphStop, Session, Stepping
@@ -30,7 +31,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session

@@ -81,6 +81,7 @@ class Session:
         self.interrupted = False
         self.closed = False
         self.said: set[str] = set()
+        self.late_watches: frozenset[tuple[str, int]] = frozenset()  # as breakpoints: they need functions traced anew
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting, lambda name: name in self.planter.ordering.hooked)
@@ -98,7 +99,7 @@ class Session:
         )
         self.twins = Twins(
             Needs(
-                lambda: self.debugger.breakpoints(),
+                lambda: self.debugger.breakpoints() | self.late_watches,
                 lambda: self.debugger.is_stepping(),
                 lambda: threading.get_ident() in self.at_prompt,
                 self.tracer,

@@ -94,7 +94,8 @@ class Calls:
         """The end of what `enter` returned."""
         if call is not None:
             self.depth.inside = False
-            self.active.remove(call)
+            if call in self.active:  # watching may have ended at this call's own stop
+                self.active.remove(call)
 
     def current(self) -> Call | None:
         """The call that a hook on a TensorFlow thread runs for: the latest one still running."""

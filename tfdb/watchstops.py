@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdb import render, screens
+from tfdb import internals, render, screens
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame
-from tfdb.gate import Trip
+from tfdb.gate import Trip, gate
 from tfdb.replay import Origin
 from tfdb.report import Frame, Report
 from tfdb.session import Session
@@ -40,6 +40,38 @@ class WatchStops:
             conditions.WatchError: a text that cannot be understood.
         """
         self.watching.start(texts)
+        self.retrace_for_watches()
+
+    def retrace_for_watches(self) -> None:
+        """Have functions that were traced before the watch traced again; none when nothing is watched."""
+        texts = ";".join(map(str, self.watching.watches))
+        self.session.late_watches = frozenset({(f"<watch:{texts}>", 0)} if texts and internals.loaded() else ())
+        self.session.arm()
+
+    def listing(self) -> list[str]:
+        """A line for each watch: its number, the condition, how often it stopped the program."""
+        hits = gate.hits
+        return [
+            f"watch {number}  {watch}{hit_text(hits.get(watch, 0))}"
+            for number, watch in enumerate(self.watching.watches, 1)
+        ]
+
+    def remove(self, numbers: Sequence[int]) -> list[str]:
+        """Take the watches with these numbers away, or all; returns their lines.
+
+        Raises:
+            ValueError: there is no watch with one of the numbers.
+        """
+        lines, watches = self.listing(), list(self.watching.watches)
+        chosen = sorted(numbers or range(1, len(watches) + 1))
+        if any(not 0 < number <= len(watches) for number in chosen):
+            raise ValueError(f"no watch {chosen}")
+        kept = [str(watch) for number, watch in enumerate(watches, 1) if number not in chosen]
+        self.watching.stop()
+        if kept:
+            self.watching.start(kept)
+        self.retrace_for_watches()
+        return [lines[number - 1] for number in chosen]
 
     def tripped(self, trip: Trip, origin: Origin) -> None:
         """A step went bad: say so, in the user's frame of the origin."""
@@ -60,6 +92,18 @@ class WatchStops:
         """Write the report where `--report` says."""
         if self.ending.path is not None:
             write_report(self.ending.path, report.to_json())
+
+
+def hit_text(count: int) -> str:
+    """How often a watch has found something."""
+    return f"  hit {count} time{'s' if count != 1 else ''}" if count else ""
+
+
+def of(session: Session) -> WatchStops:
+    """The session's watches, made on first use."""
+    if session.watches is None:
+        session.watches = WatchStops(session, Ending())
+    return session.watches
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

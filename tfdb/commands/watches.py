@@ -1,0 +1,73 @@
+"""Commands that watch for bad values: `watch`, `unwatch`, and `why` at a watch's stop."""
+
+from tfdb import render, screens, watchstops
+from tfdb.errors import TfdbError
+
+
+class WatchCommands:
+    """The session's watches at the prompt."""
+
+    def do_watch(self, arg: str) -> None:
+        """watch [nan|inf|none [in REGEX] [allow REGEX] [every N]]
+
+        Stop before a bad value reaches the weights, at the line that made it: `nan` for the first NaN, or the infinity
+        that becomes one; `inf` for any infinity that matters; `none` for a gradient that is lost.  `in` limits it to a
+        layer, variable, function or file, `allow` leaves those out, `every` stops at each N-th bad step only.  Nothing
+        is added per op: one check stands between the gradients and the update.  Without an argument: the list, with
+        how often each has stopped.
+
+        At the stop `c` goes on as the program would have, bad update included; `q` ends.
+
+        Example:
+
+            (tfdb) watch nan in decoder
+            (tfdb) watch
+        """
+        watches = watchstops.of(self.session)  # type: ignore[attr-defined]
+        if not arg.strip():
+            for line in watches.listing() or ["no watches"]:
+                self.message(line)  # type: ignore[attr-defined]
+            return
+        try:
+            watches.start([arg])
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+            return
+        self.message(watches.listing()[-1])  # type: ignore[attr-defined]
+
+    def do_unwatch(self, arg: str) -> None:
+        """unwatch [NUMBER ...]
+
+        Take watches away by their numbers, or all of them.
+
+        Example:
+
+            (tfdb) unwatch 1
+        """
+        watches = watchstops.of(self.session)  # type: ignore[attr-defined]
+        try:
+            gone = watches.remove([int(word) for word in arg.split()])
+        except ValueError:
+            self.error(f"no such watch: {arg}; `watch` lists them")  # type: ignore[attr-defined]
+            return
+        for line in gone or ["no watches"]:
+            self.message(f"no longer: {line}" if gone else line)  # type: ignore[attr-defined]
+
+    def do_why(self, arg: str) -> None:
+        """why [EXPRESSION]
+
+        Explain this stop: at a watch's stop the origin, its inputs, the cause, the way the bad value went and a fix;
+        after an error, what went wrong and which lines had a part in it.  With a variable, why its gradient is None;
+        with a tensor that left its graph, the line that let it out.
+
+        Example:
+
+            (tfdb) why
+            (tfdb) why model.layers[0].kernel
+        """
+        stop = self.graph_stop  # type: ignore[attr-defined]
+        if arg.strip() or stop is None or stop.report is None:
+            super().do_why(arg)  # type: ignore[misc]
+            return
+        color = self.in_colour()  # type: ignore[attr-defined]
+        self.message(screens.watch_screen(stop.report, render.terminal_width(), color))  # type: ignore[attr-defined]
