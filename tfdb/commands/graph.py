@@ -50,7 +50,7 @@ class GraphCommands:
             heads = [graphs.read_head(each) for each in found]
             self.message(graphtext.signatures_text(heads, width))  # type: ignore[attr-defined]
         text = graphtext.graph_text(graphs.read(found[number]), width, everything, self.here())
-        self.message(text)  # type: ignore[attr-defined]
+        self.page(text)  # type: ignore[attr-defined]
 
     def sources_of(self, expression: str) -> tuple[list[Source], int]:
         """The graphs that an expression names, and which of them to show.

@@ -60,7 +60,7 @@ class NodeCommands:
             width = render.terminal_width()
             totals = listing.totals(execution, found, self.is_xla_off())
             self.message(graphtext.wrapped(totals, width, 4))  # type: ignore[attr-defined]
-            self.message(listing.table(found, wish, width, self.in_colour()))  # type: ignore[attr-defined]
+            self.page(listing.table(found, wish, width, self.in_colour()))  # type: ignore[attr-defined]
         except TfdbError as error:
             self.error(str(error))  # type: ignore[attr-defined]
 
@@ -161,7 +161,7 @@ class NodeCommands:
 
             step_to = filtered(near, by_name, pattern)
             text = graphtext.tree(found.node.name, step_to, shown, depth, render.terminal_width())
-            self.message(text)  # type: ignore[attr-defined]
+            self.page(text)  # type: ignore[attr-defined]
         except (TfdbError, re.error) as error:
             self.error(str(error))  # type: ignore[attr-defined]
 
@@ -189,7 +189,7 @@ class NodeCommands:
                 raise TfdbError(f"no op of this graph was made in {arg.strip() or os.path.basename(here.file)}")
             lines = wanted_lines(file, line, made[file], self.curframe.f_code if not arg.strip() else None)  # type: ignore[attr-defined]
             current = here.line if file == here.file else None
-            self.message(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))  # type: ignore[attr-defined]
+            self.page(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))  # type: ignore[attr-defined]
         except TfdbError as error:
             self.error(str(error))  # type: ignore[attr-defined]
 

@@ -1,7 +1,6 @@
 """Commands that show tensors: one line, values, statistics by axis, pictures, differences."""
 
 import ast
-import pydoc
 import shutil
 import sys
 from pathlib import Path
@@ -65,8 +64,10 @@ class TensorCommands:
     def page(self, text: str) -> None:
         """Show a text, through a pager where it is longer than the terminal."""
         lines = text.count("\n") + 1
-        if self.in_colour() and lines > shutil.get_terminal_size((80, 24)).lines:  # type: ignore[attr-defined]
-            pydoc.pager(text)
+        if self.in_colour() and lines > shutil.get_terminal_size((80, 24)).lines:
+            from IPython.core.page import pager_page
+
+            pager_page(text)
         else:
             self.message(text)  # type: ignore[attr-defined]
 
