@@ -149,7 +149,7 @@ def test_a_meant_infinity_in_an_output_is_no_fault_unless_infinities_are_watched
 def test_loss_scaling_may_skip_steps(watched: Watched) -> None:
     watched.start("nan", "inf")
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=2.0**130), "mse")
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=2.0**120), "mse")
     model.fit(X, Y, batch_size=8, verbose=0)
     assert not watched.trips
 

@@ -191,10 +191,13 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         frame = sys._getframe(1)
 
         def update(more: Sequence[Any] = (), names: Sequence[str] = ()) -> Any:
-            passed = guard(gradients, variables, "scaled" if scaled else "gradient", frame, more, names)
+            kind = "scaled" if scaled else "gradient"
+            late = kind == "gradient" and internals_gate.is_stateless(self) and internals.current_graph() is not None
+            passed = None if late else guard(gradients, variables, kind, frame, more, names)
             ready = after(passed, gradients)
             given = list(zip(ready, [v for _, v in pairs], strict=True)) if pairs is not None else ready
-            deferred = Deferred(None if scaled or internals_gate.has_finite_update(self) else variables)
+            finite = not late and internals_gate.has_finite_update(self)
+            deferred = Deferred(None if scaled or finite else variables, beside(more, names) if late else ([], []))
             with gate.quiet(), compiled_guard(gradients, variables, scaled), deferred:
                 return original(self, given, *args, **kwargs)
 
@@ -248,13 +251,20 @@ def guard(
     step = steps.current()
     if step is None or internals.is_xla(internals.current_graph()):
         return None
-    others, named = take_pending(step)
-    if kind == "gradient":
-        losses = [loss for graph, loss in step.losses if graph is internals.current_graph()]
-        results, given = floating(list(more), list(labels))
-        others, named = [*others, *losses, *results], [*named, *["loss"] * len(losses), *given]
-        step.checked.update(map(id, [*losses, *results]))
+    others, named = beside(more, labels) if kind == "gradient" else take_pending(step)
     return plant(Place(step, kind, (*names, *named), len(names)), [*tensors, *others])
+
+
+def beside(more: Sequence[Any], labels: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """What passes a gate with an optimizer's values: small state written so far, the losses, `more` with its labels."""
+    step = steps.current()
+    if step is None or internals.is_xla(internals.current_graph()):
+        return [], []
+    others, named = take_pending(step)
+    losses = [loss for graph, loss in step.losses if graph is internals.current_graph()]
+    results, given = floating(list(more), list(labels))
+    step.checked.update(map(id, [*losses, *results]))
+    return [*others, *losses, *results], [*named, *["loss"] * len(losses), *given]
 
 
 def after(passed: Any | None, gradients: list[Any]) -> list[Any]:
@@ -300,6 +310,7 @@ class Deferred:
     """
 
     variables: list[Any] | None
+    beside: tuple[list[Any], list[str]] = field(default_factory=lambda: ([], []))
     waiting: list[tuple[Callable[..., Any], str, Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
     graph: Any = None
     outer: Any = None
@@ -350,7 +361,9 @@ class Deferred:
                 gate.local.compiled = update if good is None else tf.logical_and(good, update)
             return []
         step = steps.current()
-        return [plant(Place(step, "update", tuple(names)), tensors)] if step is not None and tensors else []
+        (others, labels), self.beside = self.beside, ([], [])
+        place = Place(step, "update", (*names, *labels), len(names))
+        return [plant(place, [*tensors, *others])] if step is not None and tensors else []
 
 
 def reading(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Gradients, updates and outputs of a training step -> one predicate, and a Trip when it fails.
 
-In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs, as one bundle, and takes
-nothing when the values are finite, so it costs next to nothing.  A sum of finite numbers may overflow: the replay looks
+In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs and takes nothing when
+the values are finite, so it costs next to nothing.  A sum of finite numbers may overflow: the replay looks
 at every element before anything is said.  The weights change only after the gate.
 """
 
@@ -153,11 +153,9 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
         sums = tf.stack([total(tensor) for tensor in tensors])
         fine = tf.math.is_finite(tf.reduce_sum(sums))
         carried = step.tensors()
-        bundle = tf.experimental.Optional.from_value(tuple(carried)) if carried else None
 
         def tripped() -> Any:
-            values = bundle.get_value() if bundle is not None else ()
-            hook = internals.plant(lambda sums, *values: fire(place, carried, sums, values), [sums, *values])
+            hook = internals.plant(lambda sums, *values: fire(place, carried, sums, values), [sums, *carried])
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(False))
 

@@ -217,6 +217,15 @@ def has_finite_update(optimizer: Any) -> bool:
     return bool(exact) and not clipped and float(getattr(optimizer, "epsilon", 1.0)) > 1e-30
 
 
+def is_stateless(optimizer: Any) -> bool:
+    """Whether the optimizer keeps nothing of a gradient: then its updates can be looked at in the gradients' place.
+
+    That is the neutral place: TensorFlow reorders products up to what is assigned, if nothing in between is read.
+    """
+    plain = type(optimizer).__name__ == "SGD" and type(optimizer).__module__.startswith("keras.")
+    return plain and not getattr(optimizer, "momentum", 1) and not getattr(optimizer, "gradient_accumulation_steps", 0)
+
+
 def in_metric(frame: Any) -> bool:
     """Whether a frame of the stack is a method of a Keras metric."""
     found = [keras_private("keras", "metrics.metric", "Metric")]

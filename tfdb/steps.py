@@ -18,6 +18,7 @@ from . import internals, internals_gate
 
 SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
 MARK = "_tfdb_step"
+INITIALISER = "initialize_variables"  # TensorFlow's own function for variables that a traced function creates
 
 
 @dataclass(eq=False)
@@ -148,7 +149,7 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
     """
 
     def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
-        if more.get("create_placeholders", True) or internals_gate.in_dataset_function():
+        if more.get("create_placeholders", True) or name == INITIALISER or internals_gate.in_dataset_function():
             return original(name, python_func, args, kwargs, *rest, **more)
 
         def body(*values: Any, **keywords: Any) -> Any:
