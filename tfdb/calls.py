@@ -65,8 +65,9 @@ class CallDoor:
             self.patches.replace(internals.status_module(), "_status_to_exception", self.cleaning)
 
     def remove(self) -> None:
-        """Stop watching."""
+        """Stop watching, and let go of the last call's arguments."""
         self.patches.remove()
+        self.last = None
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`call_flat`, keeping the list of active calls."""

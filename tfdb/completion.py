@@ -125,8 +125,8 @@ class Completion:
     def watches(self) -> Iterator[str]:
         """The numbers of the watches."""
         watches = getattr(getattr(self.debugger, "session", None), "watches", None)
-        for n, each in enumerate(getattr(watches, "watches", None) or (), 1):
-            yield str(getattr(each, "number", n))
+        watching = getattr(watches, "watching", watches)
+        yield from (str(n) for n, _ in enumerate(getattr(watching, "watches", None) or (), 1))
 
     def visible(self) -> dict[str, Any]:
         """The names of the current frame."""

@@ -63,9 +63,11 @@ def function_name(function: Any) -> str:
     return str(getattr(internals_graphs.python_function(function), "__name__", "function"))
 
 
-def title_of(function: Any, concrete: Any) -> str:
-    """The name of a traced function; one from a SavedModel keeps it in the graph's name only."""
-    return clean_name(concrete.name) if internals_graphs.is_restored(function) else function_name(function)
+def title_of(function: Any) -> str:
+    """The name of a traced function; one from a SavedModel keeps it in its graphs' names only."""
+    if internals_graphs.is_restored(function):
+        return clean_name(internals_graphs.concrete_functions(function)[0].name)
+    return function_name(function)
 
 
 def traced(function: Any, twins: Iterable[Any] = ()) -> list[Any]:
@@ -87,7 +89,7 @@ def sources(value: Any, twins: Any = lambda function: ()) -> list[Source]:
     if internals_graphs.is_concrete(value):
         return [Source(clean_name(value.name), value.graph, value)]
     if internals_graphs.is_function(value):
-        found = [Source(title_of(value, each), each.graph, each, value) for each in traced(value, twins(value))]
+        found = [Source(title_of(value), each.graph, each, value) for each in traced(value, twins(value))]
         if not found:
             raise TfdbError(never_traced(value))
         return found

@@ -18,6 +18,7 @@ CLOCKS = re.compile(r"(time\.(time|perf_counter|monotonic|time_ns|process_time)|
 MUTATORS = frozenset("append appendleft extend insert add update pop popleft remove discard clear setdefault".split())
 GENERATORS = ("Generator", "RandomState", "Random")
 WHY_EFFECT = "changes {name}: at each trace, not at each call (a tf.Variable would count calls)"
+WHY_KEEP = "changes {name}: at each trace, not at each call; a tensor kept there is a symbol without a value"
 WHY_PRINT = "prints at each trace, not at each call: tf.print prints when the graph runs"
 WHY_LOG = "logs at each trace, not at each call"
 WHY_DRAW = "draws once, at the trace; the graph keeps that value: tf.random draws at each run"
@@ -37,7 +38,7 @@ def tracing_only(function: Callable[..., Any], depth: int = 2) -> list[TracingOn
         return []
     names = visible(plain)
     found = {each.line: each for each in reversed(list(lines(tree, names, plain)))}
-    for callee in called(tree, names) if depth > 1 else ():
+    for callee in called(tree, names, plain) if depth > 1 else ():
         for each in tracing_only(callee, depth - 1):
             found.setdefault(each.line, each)
     return [found[line] for line in sorted(found)]
@@ -95,15 +96,16 @@ def local_names(tree: ast.FunctionDef) -> set[str]:
 def effect_of(node: ast.AST, own: set[str]) -> str | None:
     """Why a statement is an effect on something that outlives the trace."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    counts = isinstance(node, ast.AugAssign)
     for target in targets:
         name = root(target)
         if isinstance(target, ast.Attribute | ast.Subscript) and name not in own:
-            return WHY_EFFECT.format(name=ast.unparse(target))
+            return (WHY_EFFECT if counts else WHY_KEEP).format(name=ast.unparse(target))
         if isinstance(target, ast.Name) and isinstance(node, ast.AugAssign | ast.Assign) and target.id not in own:
-            return WHY_EFFECT.format(name=target.id)
+            return (WHY_EFFECT if counts else WHY_KEEP).format(name=target.id)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
         if (name := root(node.func.value)) is not None and name not in own:
-            return WHY_EFFECT.format(name=ast.unparse(node.func.value))
+            return WHY_KEEP.format(name=ast.unparse(node.func.value))
     return None
 
 
@@ -150,10 +152,14 @@ def full_name(node: ast.AST, names: Mapping[str, Any]) -> str:
     return ".".join([str(module), str(name), *parts]) if module and name else ""
 
 
-def called(tree: ast.FunctionDef, names: Mapping[str, Any]) -> Iterator[FunctionType]:
-    """The user's functions that are called by a plain name."""
+def called(tree: ast.FunctionDef, names: Mapping[str, Any], function: Any) -> Iterator[FunctionType]:
+    """The user's functions that are called by a plain name, and the methods called on `self`."""
+    owner = names.get(getattr(function, "__qualname__", "").rpartition(".")[0])
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            value = names.get(node.func.id)
-            if isinstance(value, FunctionType) and is_user(value.__code__.co_filename):
-                yield value
+        if not isinstance(node, ast.Call):
+            continue
+        value = names.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if isinstance(node.func, ast.Attribute) and root(node.func) == "self" and isinstance(owner, type):
+            value = getattr(owner, node.func.attr, None)
+        if isinstance(value, FunctionType) and is_user(value.__code__.co_filename):
+            yield value

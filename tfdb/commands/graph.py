@@ -137,7 +137,7 @@ class GraphCommands:
         python = internals_graphs.python_function(function)
         advice = traces.advice(made, *flags) if len(made) > 1 else []
         only, file = tracingonly.tracing_only(python), tracingonly.file_of(python)
-        name, explained = graphs.function_name(function), traces.explain(made)
+        name, explained = graphs.title_of(function), traces.explain(made)
         return retracetext.retraces_text(name, made, explained, advice, only, file, width)
 
     def all_retraces(self, width: int) -> str:

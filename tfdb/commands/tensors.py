@@ -63,11 +63,11 @@ class TensorCommands:
 
     def page(self, text: str) -> None:
         """Show a text, through a pager where it is longer than the terminal."""
-        lines = text.count("\n") + 1
-        if self.in_colour() and lines > shutil.get_terminal_size((80, 24)).lines:
+        height = shutil.get_terminal_size((80, 24)).lines
+        if self.in_colour() and text.count("\n") + 1 > height:
             from IPython.core.page import pager_page
 
-            pager_page(text)
+            pager_page(text, screen_lines=height)
         else:
             self.message(text)  # type: ignore[attr-defined]
 
