@@ -134,6 +134,17 @@ def test_tolerances(a: list, b: list, agree: tuple[float, float] | None) -> None
     assert differences.difference(np.array(a), np.array(b)).agree == agree
 
 
+def test_large_arrays_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.zeros((10, 7), np.float32)
+    b = a.copy()
+    b[8, 3], b[4, 1], b[9, 0] = 2.0, np.nan, 1e-9
+    whole = differences.difference(a, b)
+    monkeypatch.setattr(differences, "PIECE", 14)
+    assert differences.difference(a, b) == whole
+    assert whole.absolute is not None and whole.absolute[1] == (8, 3) and whole.unequal == 3
+    assert whole.first_mismatch == ((4, 1), "0", "nan")
+
+
 def test_texts_are_compared_too() -> None:
     found = differences.difference(np.array([b"a", b"b"]), np.array([b"a", b"c"]))
     assert found.unequal == 1 and found.first_mismatch is not None and found.first_mismatch[0] == (1,)

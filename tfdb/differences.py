@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from . import render
 
 # Relative and absolute; the third is numpy's own of `allclose`.
+PIECE = 1 << 22  # elements compared at once
 TOLERANCES = ((0.0, 0.0), (1e-7, 1e-9), (1e-5, 1e-8), (1e-3, 1e-6), (1e-2, 1e-4))
 
 
@@ -38,15 +40,52 @@ def difference(a: np.ndarray, b: np.ndarray) -> Difference:
     try:
         a, b = np.broadcast_arrays(a, b)
     except ValueError:
-        return replaced(facts, note="the shapes cannot be broadcast")
+        return replace(facts, note="the shapes cannot be broadcast")
     if not a.size:
-        return replaced(facts, unequal=0, note="both are empty")
+        return replace(facts, unequal=0, note="both are empty")
     if not (numeric(a) and numeric(b)):
         unequal = np.asarray(a != b)
         where = first(unequal)
         found = (where, repr(a[where]), repr(b[where])) if where is not None else None
-        return replaced(facts, unequal=int(unequal.sum()), mismatched=int(unequal.sum()), first_mismatch=found)
-    return compared(facts, wide(a), wide(b))
+        return replace(facts, unequal=int(unequal.sum()), mismatched=int(unequal.sum()), first_mismatch=found)
+    return merged(facts, [compared_piece(facts, a, b, rows) for rows in pieces(a)])
+
+
+def pieces(array: np.ndarray) -> list[slice]:
+    """Stretches of the first axis of at most `PIECE` elements or one index: comparing takes several copies of each."""
+    if not array.ndim or array.size <= PIECE:
+        return [slice(0, None)]
+    rows = max(PIECE * array.shape[0] // array.size, 1)
+    return [slice(start, start + rows) for start in range(0, array.shape[0], rows)]
+
+
+def compared_piece(facts: Difference, a: np.ndarray, b: np.ndarray, rows: slice) -> Difference:
+    """The comparison of a stretch, its places counted from the array's start."""
+    found = compared(facts, wide(a[rows] if a.ndim else a), wide(b[rows] if b.ndim else b))
+    start = rows.start
+
+    def moved(fact: Any, place: int) -> Any:
+        where = fact[place] if fact is not None else ()
+        return fact if not where else (*fact[:place], (where[0] + start, *where[1:]), *fact[place + 1 :])
+
+    first_mismatch = moved(found.first_mismatch, 0)
+    return replace(
+        found, absolute=moved(found.absolute, 1), relative=moved(found.relative, 1), first_mismatch=first_mismatch
+    )
+
+
+def merged(facts: Difference, found: list[Difference]) -> Difference:
+    """The comparison of the whole from those of its stretches."""
+    agreements = [each.agree for each in found]
+    return replace(
+        facts,
+        unequal=sum(each.unequal or 0 for each in found),
+        absolute=max((each.absolute for each in found if each.absolute), key=lambda fact: fact[0], default=None),
+        relative=max((each.relative for each in found if each.relative), key=lambda fact: fact[0], default=None),
+        mismatched=sum(each.mismatched for each in found),
+        first_mismatch=next((each.first_mismatch for each in found if each.first_mismatch), None),
+        agree=None if None in agreements else max(each for each in agreements if each is not None),
+    )
 
 
 def compared(facts: Difference, a: np.ndarray, b: np.ndarray) -> Difference:
@@ -60,20 +99,20 @@ def compared(facts: Difference, a: np.ndarray, b: np.ndarray) -> Difference:
         bad = ~fine & ~same
         agree = next((pair for pair in TOLERANCES if bool(np.allclose(a, b, *pair, equal_nan=True))), None)
     where = first(bad)
-    return replaced(
+    return replace(
         facts,
         unequal=int((~same).sum()),
         absolute=largest(gap, a, b) if fine.any() else None,
         relative=largest(relative, a, b) if fine.any() else None,
         mismatched=int(bad.sum()),
-        first_mismatch=None if where is None else (where, *(render.number(each[where].item()) for each in (a, b))),
+        first_mismatch=None if where is None else (where, shown(a[where]), shown(b[where])),
         agree=agree,
     )
 
 
-def replaced(facts: Difference, **changes: object) -> Difference:
-    """The record with some fields set."""
-    return replace(facts, **changes)  # type: ignore[arg-type]
+def shown(value: np.generic) -> str:
+    """One element as text."""
+    return render.number(value.item())
 
 
 def numeric(array: np.ndarray) -> bool:

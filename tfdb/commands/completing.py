@@ -46,7 +46,10 @@ class CompletingPrompt:
 
     def matcher(self) -> Any:
         """A matcher for IPython's completer; after a command that takes names of its own, the only one."""
-        from IPython.core.completer import SimpleCompletion, context_matcher
+        try:
+            from IPython.core.completer import SimpleCompletion, context_matcher
+        except ImportError:  # before IPython 8.6 a matcher gets the word alone
+            return lambda text: self.completion.candidates(text, text)
 
         @context_matcher()
         def tfdb_matcher(context: Any) -> dict[str, Any]:
