@@ -18,6 +18,7 @@ from . import internals, internals_gate
 
 SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
 MARK = "_tfdb_step"
+OUTSIDE = object()  # the mark of graphs that run apart from the step they are traced in
 INITIALISER = "initialize_variables"  # TensorFlow's own function for variables that a traced function creates
 
 
@@ -128,6 +129,8 @@ def chain(graph: Any) -> Iterator[Step]:
     """The steps being traced around `graph`, innermost first."""
     while graph is not None:
         step = getattr(graph, MARK, None)
+        if step is OUTSIDE:
+            return
         if step is not None:
             yield step
         graph = getattr(graph, "outer_graph", None)
@@ -149,11 +152,15 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
     """
 
     def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
-        if more.get("create_placeholders", True) or name == INITIALISER or internals_gate.in_dataset_function():
+        if more.get("create_placeholders", True):
             return original(name, python_func, args, kwargs, *rest, **more)
+        outside = name == INITIALISER or internals_gate.in_dataset_function()
 
         def body(*values: Any, **keywords: Any) -> Any:
             graph = internals.current_graph()
+            if outside:
+                setattr(graph, MARK, OUTSIDE)
+                return python_func(*values, **keywords)
             function = internals_gate.original_function(python_func)
             step = Step(function, values, keywords, graph, xla=internals.is_xla(graph))
             for outer in itertools.islice(chain(graph), 1):
