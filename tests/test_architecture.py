@@ -20,7 +20,7 @@ ROWS = {
     "prompt": {"tfdb", "__main__", "prompt", "uncaught", "commands", "completion", "callbacks", "extension", "remote"},
     "session": {"session"},
     "TensorFlow": {
-        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "tracedlines", "blame", "gate", "replay", "tensors",
+        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",

@@ -21,7 +21,8 @@ from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.kept import Keeper
-from tfdb.linehooks import Hit, HookPoint, LineTracer, Planter, is_exporting, place_only
+from tfdb.linehooks import Hit, HookPoint, Planter, is_exporting, place_only
+from tfdb.linetracer import LineTracer
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
@@ -251,11 +252,11 @@ class Session:
         """
         if threading.get_ident() in self.at_prompt:
             return True
-        if not self.evaluations:
-            return False
         graph = (self.planter.open_calls.chain(hit.point.function) or hit.point).graph
         names = [call.function for call in list(self.door.active) if call.thread in self.at_prompt]
-        return graph.startswith("Dataset_") or any(f"_{graph}_" in f"_{name}_" for name in names)
+        if self.evaluations and graph.startswith("Dataset_"):
+            return True
+        return any(f"_{graph}_" in f"_{name}_" for name in names)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdb import internals, tracedlines
-from tfdb.linehooks import LineTracer, is_exporting
+from tfdb.linehooks import is_exporting
+from tfdb.linetracer import LineTracer
 
 Place = tuple[str, int]
 
