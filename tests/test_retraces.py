@@ -114,6 +114,20 @@ def test_what_changed_and_what_to_do(tf: Any, calls: Callable[[Any], list], expe
     assert any(expected[1] in line for line in traces.advice(made, False, False))
 
 
+def test_what_reduce_retracing_has_widened_is_said(tf: Any) -> None:
+    @tf.function(reduce_retracing=True)
+    def f(x: Any) -> Any:
+        return x + 1.0
+
+    for size in (1, 2, 3):
+        f(tf.ones([size, 2]))
+    made = traces.history(f, (), traces.Recorder())
+    assert [trace.leaves[0].shape for trace in made] == [(1, 2), (None, 2)]
+    assert traces.advice(made, True, False) == [
+        "x: reduce_retracing has widened it to float32(?, 2), which takes all these shapes"
+    ]
+
+
 def test_new_objects_are_told_from_each_other(tf: Any) -> None:
     class Config:
         pass
@@ -280,3 +294,25 @@ def test_retraces_points_at_lines_that_run_only_at_tracing(tf: Any) -> None:
         end ...
         """,
     )
+
+
+def test_the_steps_of_keras_models_are_told_apart(tf: Any) -> None:
+    import keras
+
+    def fit(size: int) -> None:
+        model = keras.Sequential([keras.layers.Input((size,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=False)
+        model.fit(np.ones((4, size)), np.ones((4, 1)), batch_size=2, verbose=0)
+        model.predict(np.ones((4, size)), verbose=0)
+
+    def program() -> None:
+        tfdb.set_trace()
+        fit(2)
+        fit(3)
+        tfdb.set_trace()
+        print("end")
+
+    output = play(program, "...\n(tfdb) c\n...\n(tfdb) retraces\n...\n(tfdb) c\nend")
+    lines = [line.split() for line in output.split("(tfdb) retraces\n")[1].splitlines()[:-3] if "one_step" in line]
+    assert [line[:3] for line in lines] == [[name, "1", "trace"] for name in [line[0] for line in lines]]
+    assert [line[0] for line in lines].count("one_step_on_data") == 2

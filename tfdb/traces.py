@@ -87,9 +87,11 @@ class Recorder:
         """All traces by function, in the order of their first; of libraries' functions only Keras' own steps."""
         found: dict[Any, tuple[str, CodeType | None, list[Event]]] = {}
         for event in self.events:
-            if event.code is not None and is_hidden(event.code.co_filename) and not event.name.startswith(KERAS_STEPS):
+            library = event.code is not None and is_hidden(event.code.co_filename)
+            if library and not event.name.startswith(KERAS_STEPS):
                 continue
-            found.setdefault(event.code or event.name, (event.name, event.code, []))[2].append(event)
+            key = (event.name, event.owner if library else event.code)  # every model has its own step
+            found.setdefault(key, (event.name, None if library else event.code, []))[2].append(event)
         return list(found.values())
 
 
@@ -259,6 +261,8 @@ def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, h
     seen = [leaf for trace in traces for leaf in trace.leaves if leaf.path == path]
     if kinds & {"shape", "rank"}:
         shape = general_shape(leaf.shape for leaf in seen if leaf.shape is not None)
+        if reduces and shape is not None and seen[-1].shape == shape:
+            return f"{path}: reduce_retracing has widened it to {seen[-1].text}, which takes all these shapes"
         spec = f"tf.TensorSpec({list(shape) if shape is not None else None}, tf.{seen[-1].dtype})"
         other = "" if reduces else f" or {'drop the input_signature' if has_signature else 'reduce_retracing=True'}"
         return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace"
