@@ -224,6 +224,42 @@ def test_a_graph_with_stops_in_it_is_compared_without_them(tf: Any) -> None:
     """)  # fmt: skip
 
 
+def test_stops_inside_branches_are_taken_out_too(tf: Any) -> None:
+    @tf.function
+    def branched(x: Any) -> Any:
+        if tf.reduce_sum(x) > 0:
+            y = x * 2.0
+        else:
+            y = x
+        return y
+
+    def program() -> None:
+        session._current[-1].arm()
+        tfdb.set_trace()
+        branched(tf.constant([1.0, 2.0]))
+        print("end")
+
+    play(program, """
+        ...
+        (tfdb) b branched
+        ...
+        (tfdb) c
+        graph stop · branched · pass 1
+        ...
+        (tfdb) n
+        ...
+        -> y = x * 2.0
+        (tfdb) compare
+        branched() · call 1 · ...
+          against eager  graph  XLA
+          output         same   same
+          gradient by x  same   same
+        no difference beyond rounding
+        (tfdb) c
+        end
+    """)  # fmt: skip
+
+
 def test_the_text_of_a_comparison(tf: Any) -> None:
     @tf.function
     def distance(a: Any) -> Any:

@@ -93,7 +93,7 @@ def difference(first: Any, second: Any, coarse: float = 0.0) -> Difference:
         gap = np.where(equal, 0.0, np.where(np.isnan(gap), np.inf, gap))
         sizes = np.abs(np.concatenate([x.ravel(), y.ravel()]))
     if equal.all():
-        return Difference("same")
+        return Difference("same", first=worst(a) if a.dtype.kind != "c" else "")
     finite = sizes[np.isfinite(sizes)]
     floating = a.dtype.name in ROUNDING
     allowed = max(ROUNDING[a.dtype.name], coarse) * float(finite.max(initial=0.0)) if floating else 0.0

@@ -1,6 +1,7 @@
 """TensorFlow's private names for running recorded calls again; a part of internals.py, under its rules."""
 
 import contextlib
+import hashlib
 import inspect
 import os
 import random
@@ -187,7 +188,30 @@ def without_hooks(definition: Any, inputs: set[str]) -> Any:
                 del function.control_ret[key]
                 function.signature.control_output.remove(key)
     strip(definition.node, inputs)
+    text = definition.library.SerializeToString(deterministic=True)
+    rename_functions(definition, f"_tfdb_{hashlib.sha1(text).hexdigest()[:12]}")
+    context = private("eager.context", "context")()
+    for function in definition.library.function:
+        if not context.has_function(function.signature.name):
+            context.add_function_def(function)
     return definition
+
+
+def rename_functions(definition: Any, suffix: str) -> None:
+    """Give the functions of a graph's library new names: under a known name TensorFlow runs what it has already."""
+    known = {function.signature.name for function in definition.library.function}
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    for node in nodes:
+        for attribute in node.attr.values():
+            kind = attribute.WhichOneof("value")
+            for called in [attribute.func] if kind == "func" else attribute.list.func if kind == "list" else ():
+                called.name += suffix if called.name in known else ""
+        node.op += suffix if node.op in known else ""
+    for function in definition.library.function:
+        function.signature.name += suffix
+    for gradient in definition.library.gradient:
+        gradient.function_name += suffix if gradient.function_name in known else ""
+        gradient.gradient_func += suffix if gradient.gradient_func in known else ""
 
 
 def strip(nodes: Any, inputs: set[str]) -> set[str]:

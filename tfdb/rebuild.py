@@ -40,12 +40,13 @@ class Scope:
 
 @dataclass
 class Rebuilt:
-    """The text so far: imports, then statements; `arrays` are saved beside it, `objects` are names with state."""
+    """The text so far: imports, then statements; `arrays` are saved beside it, `objects` and `variables` are names with state."""
 
     imports: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)
+    variables: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
 
@@ -106,6 +107,8 @@ class Rebuilt:
         self.done.add(name)
         try:
             self.statements.append(f"{name} = {self.expression(value, name)}")
+            if hasattr(value, "handle"):
+                self.variables.append(name)
         except TfdbError:
             self.built(name, value, scope)
 

@@ -215,7 +215,7 @@ def text(
     parts += [RESTORE.strip()] if objects else []
     parts += [FINITE.strip()] if failure.kind == "finite" else [EQUAL.strip()] if failure.kind == "none" else []
     parts.append(f"def call():\n    return {call}")
-    body = textwrap.indent(body_text(failure, objects), "    ")
+    body = textwrap.indent(body_text(failure, objects, rebuilt.variables), "    ")
     parts.append(f"def {f'test_{target.function_name}' if test else 'main'}():\n{body}")
     parts += [] if test else ['if __name__ == "__main__":\n    main()']
     return joined(parts) + "\n"
@@ -230,7 +230,7 @@ def joined(parts: Sequence[str]) -> str:
     return lines
 
 
-def body_text(failure: Failure, objects: Mapping[str, Any]) -> str:
+def body_text(failure: Failure, objects: Mapping[str, Any], variables: Sequence[str]) -> str:
     """The lines that restore the state, make the call, and assert."""
     lines = []
     if objects:
@@ -242,7 +242,8 @@ def body_text(failure: Failure, objects: Mapping[str, Any]) -> str:
     if failure.kind == "none":
         return "\n".join([*lines, "assert_as_saved(result)"])
     lines.append('assert_finite(result, "result")')
-    lines += [f'assert_finite([v.numpy() for v in {key}], "variable")' for key in objects]
+    lines += [f'assert_finite([{name}.numpy()], "variable {name}")' for name in variables]
+    lines += [f'assert_finite([v.numpy() for v in {key}], "one of {key}")' for key in objects]
     return "\n".join(lines)
 
 

@@ -82,7 +82,7 @@ def table(found: Comparison) -> Iterator[str]:
 def difference_text(gap: Difference) -> str:
     """A difference in a few words."""
     if gap.kind == "same":
-        return "same"
+        return f"same, with {gap.first}" if gap.first else "same"
     if gap.kind == "rounding":
         return f"same up to {render.number(gap.largest)}"
     if gap.kind == "missing":
