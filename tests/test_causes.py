@@ -6,7 +6,14 @@ import pytest
 from tfdb.causes import Facts, data, explain
 
 
-def facts(op: str, *inputs: object, output: object, forward: str | None = None, names: tuple[str, ...] = ("x", "y"), **more: object) -> Facts:
+def facts(
+    op: str,
+    *inputs: object,
+    output: object,
+    forward: str | None = None,
+    names: tuple[str, ...] = ("x", "y"),
+    **more: object,
+) -> Facts:
     arrays = tuple(np.asarray(value) if isinstance(value, np.ndarray) else np.float32(value) for value in inputs)
     return Facts(op, forward, names, arrays, np.float32(output), **more)  # type: ignore[arg-type]
 
@@ -57,5 +64,11 @@ def test_missing_cells_are_counted_by_column() -> None:
 
 
 def test_a_label_outside_of_the_classes_is_named() -> None:
-    given = Facts("SparseSoftmaxCrossEntropyWithLogits", None, ("logits", "y"), (np.zeros((2, 3), "float32"), np.array([1, 3])), np.float32([0.5, np.nan]))
+    given = Facts(
+        "SparseSoftmaxCrossEntropyWithLogits",
+        None,
+        ("logits", "y"),
+        (np.zeros((2, 3), "float32"), np.array([1, 3])),
+        np.float32([0.5, np.nan]),
+    )
     assert "label 3 at [1]" in explain(given)[0]

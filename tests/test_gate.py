@@ -1,4 +1,4 @@
-"""The gate: it stops before the weights change, lets healthy training through bit for bit, and leaves nothing behind."""
+"""The gate: stops before the weights change, lets healthy training through bit for bit, leaves nothing behind."""
 
 from collections.abc import Callable, Iterator
 
@@ -39,7 +39,9 @@ def watched() -> Iterator[Watched]:
 
 def bad_model(**options: object) -> keras.Model:
     """A model whose gradients are NaN where a row is all zeros."""
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, use_bias=False), Length(), keras.layers.Dense(1)])
+    model = keras.Sequential(
+        [keras.Input((4,)), keras.layers.Dense(3, use_bias=False), Length(), keras.layers.Dense(1)]
+    )
     model.compile("adam", "mse", **options)
     return model
 
@@ -181,5 +183,10 @@ def test_install_and_uninstall_come_in_pairs() -> None:
         assert function.__call__ is not before[0]
         doors.uninstall()
         doors.uninstall()
-        assert (function.__call__, keras.optimizers.Optimizer.apply, keras.layers.Layer.__new__, tf.Variable.assign) == before
+        assert (
+            function.__call__,
+            keras.optimizers.Optimizer.apply,
+            keras.layers.Layer.__new__,
+            tf.Variable.assign,
+        ) == before
     assert not gate.active

@@ -3,7 +3,9 @@
 from tfdb.origin import Event, Log, find, sources, spread
 
 
-def log_of(*events: tuple[str, tuple[int, ...], int, str], bad: dict[int, str] | None = None, data: tuple[int, ...] = ()) -> Log:
+def log_of(
+    *events: tuple[str, tuple[int, ...], int, str], bad: dict[int, str] | None = None, data: tuple[int, ...] = ()
+) -> Log:
     log = Log(kinds=dict(bad or {}), data=set(data))
     for op, inputs, output, kind in events:
         log.add(Event(op, inputs, (output,), (kind,)))
@@ -28,7 +30,9 @@ def test_a_masked_nan_is_not_the_fault() -> None:
 
 
 def test_a_nan_in_the_data_comes_before_every_op() -> None:
-    log = log_of(("MatMul", (1, 2), 3, "nan"), ("Log", (4,), 5, "nan"), ("AddV2", (3, 5), 6, "nan"), bad={1: "nan"}, data=(1,))
+    log = log_of(
+        ("MatMul", (1, 2), 3, "nan"), ("Log", (4,), 5, "nan"), ("AddV2", (3, 5), 6, "nan"), bad={1: "nan"}, data=(1,)
+    )
     finding = find(log, [6])
     assert finding.root == 1
     assert finding.index is None

@@ -104,7 +104,8 @@ def empty(facts: Facts) -> tuple[str, str] | None:
         return None
     name, shape = facts.name(), list(facts.inputs[0].shape)
     return f"{name} is empty, its shape is {shape}: the mean of nothing is 0/0", (
-        "skip the term when nothing is selected, or divide the sum by tf.maximum(count, 1)")
+        "skip the term when nothing is selected, or divide the sum by tf.maximum(count, 1)"
+    )
 
 
 def logarithm(facts: Facts) -> tuple[str, str] | None:
@@ -117,7 +118,9 @@ def logarithm(facts: Facts) -> tuple[str, str] | None:
     what = "minus infinity" if number >= -low else "not a number"
     return f"{facts.name()} is {word}{at(where)}: its {facts.op.lower()} is {what}", (
         "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7)), or compute from logits"
-        if number >= -low else "the argument must be positive: make it so with tf.nn.softplus or tf.exp")
+        if number >= -low
+        else "the argument must be positive: make it so with tf.nn.softplus or tf.exp"
+    )
 
 
 def root(facts: Facts) -> tuple[str, str] | None:
@@ -160,7 +163,8 @@ def exponential(facts: Facts) -> tuple[str, str] | None:
     kind = str(facts.inputs[0].dtype)
     most = np.log(LIMITS.get(kind, LIMITS["float32"]))
     return f"{facts.name()} is {value(number)}{at(where)}: {facts.op.lower()} overflows {kind} above {most:.1f}", (
-        "subtract the maximum first, clip the argument, or use a stable form (tf.nn.softplus, tf.nn.softmax, logsumexp)")
+        "subtract the maximum first, clip the argument, or use a stable form (softplus, softmax, logsumexp)"
+    )
 
 
 def power(facts: Facts) -> tuple[str, str] | None:
@@ -170,10 +174,13 @@ def power(facts: Facts) -> tuple[str, str] | None:
         return None
     if base[1] == 0 and exponent[1] < 0:
         return f"{facts.name()} is 0{at(base[0])}, to the power {value(exponent[1])}: that is infinite", (
-            "keep the base away from 0: tf.pow(tf.maximum(x, 1e-7), p)")
+            "keep the base away from 0: tf.pow(tf.maximum(x, 1e-7), p)"
+        )
     if base[1] < 0:
-        return f"{facts.name()} is {value(base[1])}{at(base[0])}: a negative number has no power {value(exponent[1])}", (
-            "take tf.abs or tf.maximum(x, 0.0) of the base first")
+        return (
+            f"{facts.name()} is {value(base[1])}{at(base[0])}: a negative number has no power {value(exponent[1])}",
+            ("take tf.abs or tf.maximum(x, 0.0) of the base first"),
+        )
     return None
 
 
@@ -199,7 +206,8 @@ def softmax(facts: Facts) -> tuple[str, str] | None:
     if not np.isneginf(row).all():
         return None
     return f"row {list(place[:-1])} of {facts.name()} is all -inf (everything masked): its softmax is 0/0", (
-        "give fully masked rows one open position, or mask with a large finite number and zero the result")
+        "give fully masked rows one open position, or mask with a large finite number and zero the result"
+    )
 
 
 def ctc(facts: Facts) -> tuple[str, str] | None:
@@ -207,7 +215,8 @@ def ctc(facts: Facts) -> tuple[str, str] | None:
     place = facts.first_bad()
     where = f" of sample {place[0]}" if place else ""
     return f"no valid path: the label{where} needs more frames than there are (repeats need a blank between)", (
-        "drop or lengthen such samples; tf.nn.ctc_loss needs length >= label length + repeats")
+        "drop or lengthen such samples; tf.nn.ctc_loss needs length >= label length + repeats"
+    )
 
 
 def labels(facts: Facts) -> tuple[str, str] | None:
@@ -220,7 +229,8 @@ def labels(facts: Facts) -> tuple[str, str] | None:
         return None
     where = tuple(int(i) for i in wrong[0])
     return f"label {int(given[where])}{at(where)} is outside of [0, {classes})", (
-        "number the labels from 0, or give the last layer more units")
+        "number the labels from 0, or give the last layer more units"
+    )
 
 
 def slope(facts: Facts) -> tuple[str, str] | None:
@@ -237,13 +247,20 @@ def slope(facts: Facts) -> tuple[str, str] | None:
 
 
 SLOPES: dict[str, tuple[str, str, int]] = {
-    "Sqrt": ("the slope of sqrt at 0 is infinite, times 0 is NaN",
-             "keep the root away from 0: tf.sqrt(tf.maximum(x, 1e-12))", 0),
+    "Sqrt": (
+        "the slope of sqrt at 0 is infinite, times 0 is NaN",
+        "keep the root away from 0: tf.sqrt(tf.maximum(x, 1e-12))",
+        0,
+    ),
     "Pow": ("the slope of x**p at 0 is infinite for p < 1", "keep the base away from 0: tf.maximum(x, 1e-7)", 0),
     "Log": ("the slope of log at 0 is infinite", "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7))", 0),
     "Acos": ("the slope of acos at -1 and 1 is infinite", "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)", 0),
     "Asin": ("the slope of asin at -1 and 1 is infinite", "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)", 0),
-    "RealDiv": ("the slope of a division by 0 is infinite", "tf.math.divide_no_nan, or guard the denominator itself", 1),
+    "RealDiv": (
+        "the slope of a division by 0 is infinite",
+        "tf.math.divide_no_nan, or guard the denominator itself",
+        1,
+    ),
     "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0),
     "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0),
 }
@@ -256,7 +273,9 @@ def overflow(facts: Facts) -> tuple[str, str] | None:
     kind = str(facts.output.dtype)
     sizes = [float(np.max(np.abs(a))) for a in facts.inputs if a.size and a.dtype.kind in "fV" and np.isfinite(a).all()]
     most = f" of {' and '.join(value(size) for size in sizes[:2])} at most" if sizes else ""
-    fix = "keep this in float32, or scale the values down" if kind == "float16" else "the values explode: scale them down"
+    fix = (
+        "keep this in float32, or scale the values down" if kind == "float16" else "the values explode: scale them down"
+    )
     where = at(facts.first_bad() or ())
     return f"{facts.op} of values{most} overflows {kind}{where} (its largest is {value(LIMITS.get(kind, 3.4e38))})", fix
 
@@ -269,14 +288,36 @@ def carried(facts: Facts) -> tuple[str, str] | None:
     zero = any(a.size and (a == 0).any() for a in facts.inputs)
     word = "0 times an infinity" if facts.op in ("Mul", "MatMul", "BatchMatMulV2") and zero else word
     return f"{facts.op} turns infinities that were put in on purpose into NaN: {word}", (
-        "mask with a large finite number, or mask with tf.where after this op")
+        "mask with a large finite number, or mask with tf.where after this op"
+    )
 
 
 RULES: dict[str, Rule] = {
-    "Log": logarithm, "Log1p": logarithm, "Sqrt": root, "Rsqrt": root, "RealDiv": division, "Div": division,
-    "Reciprocal": division, "Inv": division, "FloorDiv": division, "FloorMod": division, "Exp": exponential,
-    "Expm1": exponential, "Sinh": exponential, "Cosh": exponential, "Pow": power, "Acos": outside(-1, 1),
-    "Asin": outside(-1, 1), "Atanh": outside(-1, 1), "Acosh": outside(1, np.inf), "Softmax": softmax,
-    "LogSoftmax": softmax, "CTCLoss": ctc, "SparseSoftmaxCrossEntropyWithLogits": labels,
-    "Erfinv": outside(-1, 1), "Ndtri": outside(0, 1), "Xlogy": logarithm, "Lgamma": overflow,
+    "Log": logarithm,
+    "Log1p": logarithm,
+    "Sqrt": root,
+    "Rsqrt": root,
+    "RealDiv": division,
+    "Div": division,
+    "Reciprocal": division,
+    "Inv": division,
+    "FloorDiv": division,
+    "FloorMod": division,
+    "Exp": exponential,
+    "Expm1": exponential,
+    "Sinh": exponential,
+    "Cosh": exponential,
+    "Pow": power,
+    "Acos": outside(-1, 1),
+    "Asin": outside(-1, 1),
+    "Atanh": outside(-1, 1),
+    "Acosh": outside(1, np.inf),
+    "Softmax": softmax,
+    "LogSoftmax": softmax,
+    "CTCLoss": ctc,
+    "SparseSoftmaxCrossEntropyWithLogits": labels,
+    "Erfinv": outside(-1, 1),
+    "Ndtri": outside(0, 1),
+    "Xlogy": logarithm,
+    "Lgamma": overflow,
 }

@@ -1,4 +1,4 @@
-"""The gate in functions compiled by XLA: pure reductions, updates that keep the old value, and a flag read after the call.
+"""The gate in functions that XLA compiles: pure reductions, updates that keep the old value, a flag read after.
 
 XLA cannot call back into Python, and compiling a step is not neutral: some NaNs exist only there.  So compilation stays
 on.  A bad step does not reach the weights: each write of them keeps the old value, and a flag says which check failed.

@@ -17,6 +17,7 @@ from .conditions import Watch
 from .errors import Quit
 from .gate import Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
+from .writes import Deferred, assigning, identity, name_of, reading
 
 patches = internals.Patches()
 keras_patches = internals.Patches()
@@ -277,175 +278,12 @@ def after(passed: Any | None, gradients: list[Any]) -> list[Any]:
         return [identity(gradient) for gradient in gradients]
 
 
-def identity(value: Any) -> Any:
-    """The same tensor, in a place of its own in the order of ops."""
-    import tensorflow as tf
-
-    if isinstance(value, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.identity(value.values), value.indices, value.dense_shape)
-    return None if value is None else tf.identity(value)
-
-
 def take_pending(step: Step) -> tuple[list[Any], list[str]]:
     """Checks of small state that wait for the next gate in this same graph."""
     graph = internals.current_graph()
     here = [(value, name) for where, value, name in step.pending if where is graph]
     step.pending = [entry for entry in step.pending if entry[0] is not graph]
     return [value for value, _ in here], [name for _, name in here]
-
-
-def name_of(variable: Any) -> str:
-    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
-    if variable is None:
-        return "?"
-    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
-
-
-@dataclass(eq=False)
-class Deferred:
-    """While an optimizer runs, writes to its weights wait until all of them have passed one gate.
-
-    A weight that is read while a write of it waits (decay, constraints) gets all waiting writes first, so the
-    program's order holds.
-    """
-
-    variables: list[Any] | None
-    beside: tuple[list[Any], list[str]] = field(default_factory=lambda: ([], []))
-    waiting: list[tuple[Callable[..., Any], str, Any, Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
-    graph: Any = None
-    outer: Any = None
-
-    def __enter__(self) -> Deferred:
-        self.graph = internals.current_graph()
-        self.outer = getattr(gate.local, "deferred", None)
-        self.ids = {id(internals_gate.unwrapped(v)) for v in self.variables or () if v is not None}
-        gate.local.deferred = self if self.variables is not None else None
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self.flush()
-        gate.local.deferred = self.outer
-
-    def takes(self, variable: Any) -> bool:
-        """Whether a write of this variable, now, is one of those that wait."""
-        return id(variable) in self.ids and internals.current_graph() is self.graph
-
-    def flush(self) -> None:
-        """Let the waiting writes go on, after their gate."""
-        import tensorflow as tf
-
-        waiting, self.waiting = self.waiting, []
-        if not waiting:
-            return
-        tensors, names = floating([w[3] for w in waiting], [name_of(w[2]) for w in waiting])
-        if self.graph is None:
-            check_eager(Place(None, "update", tuple(names)), tensors, sys._getframe(1))
-            passed = []
-        else:
-            passed = self.gated(tensors, names)
-        with tf.control_dependencies(passed):
-            for original, method, variable, value, args, kwargs in waiting:
-                if self.graph is not None and internals.is_xla(self.graph):
-                    value = compiled.assigned(self.graph, variable, value, method)
-                original(variable, identity(value), *args, **kwargs)
-
-
-    def gated(self, tensors: list[Any], names: list[str]) -> list[Any]:
-        """The gate of the waiting values in a graph: what their writes must wait for."""
-        import tensorflow as tf
-
-        if internals.is_xla(self.graph):
-            step, good = compiled.of(self.graph), getattr(gate.local, "compiled", None)
-            if step is not None and (update := compiled.check(step, compiled.UPDATE, tensors, names)) is not None:
-                gate.local.compiled = update if good is None else tf.logical_and(good, update)
-            return []
-        step = steps.current()
-        (others, labels), self.beside = self.beside, ([], [])
-        place = Place(step, "update", (*names, *labels), len(names))
-        return [plant(place, [*tensors, *others])] if step is not None and tensors else []
-
-
-def reading(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A variable's reads: what waits to be written to it is written first."""
-
-    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        deferred = getattr(gate.local, "deferred", None)
-        if deferred is not None and deferred.waiting and id(self) in deferred.ids:
-            if deferred.graph is None or deferred.graph is internals.current_graph():
-                deferred.flush()
-            else:
-                with deferred.graph.as_default():
-                    deferred.flush()
-        return original(self, *args, **kwargs)
-
-    return read
-
-
-def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
-    """`variable.assign*` and `scatter_*`."""
-
-    def assign(self: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if replaying.active():
-            return replaying.assign(original, method, self, value, args, kwargs)
-        if not gate.active:
-            return original(self, value, *args, **kwargs)
-        deferred = getattr(gate.local, "deferred", None)
-        graph = internals.current_graph()
-        if deferred is not None:
-            if deferred.takes(self):
-                deferred.waiting.append((original, method, self, value, args, kwargs))
-                return None
-        elif not gate.busy:
-            value = entering(self, value, method, graph, sys._getframe(1))
-        if graph is not None and internals.is_xla(graph):
-            value = compiled.assigned(graph, self, value, method)
-        elif graph is not None and (step := steps.current()) is not None:
-            steps.remember(step, self)
-        return original(self, value, *args, **kwargs)
-
-    return assign
-
-
-def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> Any:
-    """A value on its way into a variable by the program's own hand, after its gate."""
-    import tensorflow as tf
-
-    if not (variable.dtype.is_floating or variable.dtype.is_complex):
-        return value
-    names = (name_of(variable),)
-    if graph is None:
-        blame.assigned.record(variable, frame)
-        known = hasattr(getattr(value, "dtype", None), "is_floating")
-        tensors, _ = floating([value if known else tf.convert_to_tensor(value, variable.dtype)], names)
-        kind = "update" if method != "assign" and variable.trainable else "variable" if by_hand(frame) else "load"
-        if tensors:
-            check_eager(Place(None, kind, names), tensors, frame)
-        return value
-    step = steps.current()
-    if step is None or internals.is_xla(graph):
-        return value
-    value = value if hasattr(value, "dtype") else tf.convert_to_tensor(value, variable.dtype)
-    tensors, _ = floating([value], names)
-    if not tensors or not internals.is_symbolic(tensors[0]):
-        return value
-    if not variable.trainable and steps.is_small(variable):
-        if not internals_gate.in_metric(frame):  # what a metric holds comes out as its result
-            step.pending.append((graph, tensors[0], names[0]))
-        return value
-    passed = plant(Place(step, "update", names), tensors)
-    with tf.control_dependencies([passed]):
-        return identity(value)
-
-
-def by_hand(frame: Any) -> bool:
-    """Whether the user's own line assigns the variable, and not a library that loads or restores weights for it."""
-    for caller in blame.outward(frame):
-        if blame.is_user_file(caller.f_code.co_filename):
-            return True
-        if caller.f_code.co_name not in ("assign", "_direct_assign", "door", "error_handler", "_assign"):
-            return False
-    return False
 
 
 def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:

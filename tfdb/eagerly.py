@@ -103,13 +103,22 @@ def is_tape(statement: ast.stmt) -> bool:
 
 def function_of(statements: list[ast.stmt], frame: FrameType) -> Callable[[], Any]:
     """The statements as a function of the frame's names, under the frame's own name, file and lines."""
-    assigned = {node.id for s in statements for node in ast.walk(s)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assigned = {
+        node.id
+        for s in statements
+        for node in ast.walk(s)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     names = set(frame.f_locals) if frame.f_code.co_name != "<module>" else assigned & set(frame.f_locals)
     names = {name for name in names if name.isidentifier()}
     parameters = ast.arguments(
-        posonlyargs=[], args=[], vararg=None, kwarg=None, defaults=[],
-        kwonlyargs=[ast.arg(name) for name in sorted(names)], kw_defaults=[None] * len(names),
+        posonlyargs=[],
+        args=[],
+        vararg=None,
+        kwarg=None,
+        defaults=[],
+        kwonlyargs=[ast.arg(name) for name in sorted(names)],
+        kw_defaults=[None] * len(names),
     )
     definition = ast.FunctionDef("step", parameters, without_outer_names(statements), [], type_params=[])
     module = ast.fix_missing_locations(ast.copy_location(ast.Module([definition], []), statements[0]))

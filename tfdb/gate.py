@@ -42,8 +42,9 @@ class Place:
 class Trip:
     """A gate that failed: the weights are as before the step.
 
-    `arrays` are the values it looked at (in a graph, their sums), `bad` their kinds ("nan", "inf", ""); `values` are the step's inputs by the id
-    of their symbol; `call` is the graph call that Python made, None in eager code.  `origin` hints at an eager cause.
+    `arrays` are the values it looked at (in a graph, their sums), `bad` their kinds ("nan", "inf", ""); `values` are
+    the step's inputs by the id of their symbol; `call` is the graph call that Python made, None in eager code, where
+    `frame` is the stack.
     """
 
     place: Place
@@ -163,7 +164,7 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
 
 
 def total(tensor: Any) -> Any:
-    """A float32 scalar that is not finite when an element of the tensor is not; a half's sum would overflow too soon."""
+    """A float32 scalar, not finite when an element of the tensor is not; a sum of halves would overflow too soon."""
     import tensorflow as tf
 
     if tensor.dtype.is_complex:

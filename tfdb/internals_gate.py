@@ -30,7 +30,9 @@ def keras_private(package: str, module: str, name: str) -> Any | None:
     try:
         return getattr(importlib.import_module(f"{package}.src.{module}"), name)
     except (ImportError, AttributeError) as error:
-        raise Incompatible(f"{package}.src.{module}.{name}", getattr(sys.modules[package], "__version__", "")) from error
+        raise Incompatible(
+            f"{package}.src.{module}.{name}", getattr(sys.modules[package], "__version__", "")
+        ) from error
 
 
 def keras_loaded(package: str) -> bool:
@@ -205,7 +207,7 @@ def model_classes() -> list[type]:
 
 
 def has_finite_update(optimizer: Any) -> bool:
-    """Whether finite gradients can only make finite updates: float32 Adam or SGD with an epsilon, without norm clipping.
+    """Whether finite gradients make finite updates only: float32 Adam or SGD with an epsilon, no norm clipping.
 
     Adam divides by the root of an average of squares plus epsilon, SGD not at all; a norm may overflow.
     """
@@ -248,11 +250,9 @@ def is_symbolic_eagerly(tensor: object) -> bool:
     return isinstance(tensor, private("framework.ops", "EagerTensor"))
 
 
-
-
 @contextlib.contextmanager
 def random_state() -> Iterator[None]:
-    """Put the random state of eager code (`tf.random.set_seed`, Python's and numpy's generators) back after the block."""
+    """Put the random state of eager code (TensorFlow's, Python's and numpy's) back after the block."""
     import random
 
     import numpy as np

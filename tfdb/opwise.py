@@ -32,13 +32,19 @@ class CompiledOps:
             return None
         # Integer inputs (axes, shapes) must be constants when XLA compiles.
         fixed = {i: value.numpy() for i, value in enumerate(inputs) if value.dtype.is_integer and value.shape.rank < 2}
-        key = (op, repr(attributes), tuple((v.dtype, tuple(v.shape)) for v in inputs),
-               tuple((i, value.tobytes()) for i, value in fixed.items()))
+        key = (
+            op,
+            repr(attributes),
+            tuple((v.dtype, tuple(v.shape)) for v in inputs),
+            tuple((i, value.tobytes()) for i, value in fixed.items()),
+        )
         if key not in self.functions:
             self.functions[key] = tf.function(
-                lambda *values: raw([tf.constant(fixed[i]) if i in fixed else v for i, v in enumerate(values)],
-                                    attributes),
-                jit_compile=True, autograph=False,
+                lambda *values: raw(
+                    [tf.constant(fixed[i]) if i in fixed else v for i, v in enumerate(values)], attributes
+                ),
+                jit_compile=True,
+                autograph=False,
             )
         try:
             return [np.asarray(value) for value in tf.nest.flatten(self.functions[key](*inputs))]

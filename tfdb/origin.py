@@ -157,7 +157,9 @@ def spread(log: Log, index: int, most: int = 12) -> list[tuple[str, str]]:
     steps, seen = [], {index}
     while len(steps) < most:
         event = log.events[index]
-        later = [i for out, bad in zip(event.outputs, event.bad, strict=True) if bad for i in log.consumers.get(out, ())]
+        later = [
+            i for out, bad in zip(event.outputs, event.bad, strict=True) if bad for i in log.consumers.get(out, ())
+        ]
         spoiled = next((i for i in later if i not in seen and any(log.events[i].bad)), None)
         if spoiled is None:
             return steps

@@ -137,7 +137,9 @@ class Recorder:
         attributes = {names[i]: names[i + 1] for i in range(0, len(names) - 1, 2) if isinstance(names[i], str)}
         return Capture(op, site, live, tuple(inputs), tuple(outputs), attributes)
 
-    def around_gradient(self, op: str, inputs: Sequence[Any], outputs: Sequence[Any], compute: Callable[[], Any]) -> Any:
+    def around_gradient(
+        self, op: str, inputs: Sequence[Any], outputs: Sequence[Any], compute: Callable[[], Any]
+    ) -> Any:
         """Ops run by an op's gradient function belong to that op."""
         if threading.get_ident() != self.thread:
             return compute()
@@ -170,9 +172,16 @@ def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
 
 
 def run(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
-    before: Sequence[tuple[Any, Any]], *, updating: bool = False, wanted: Sequence[int] = (),
-    probe: Probe | None = None, drawn: Sequence[Any] | None = None, tape: bool = False,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    before: Sequence[tuple[Any, Any]],
+    *,
+    updating: bool = False,
+    wanted: Sequence[int] = (),
+    probe: Probe | None = None,
+    drawn: Sequence[Any] | None = None,
+    tape: bool = False,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 

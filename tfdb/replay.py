@@ -49,8 +49,15 @@ class Replay:
     def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
         """One eager pass."""
         return recorder.run(
-            self.function, self.args, self.kwargs, self.before, updating=self.updating, wanted=wanted, probe=probe,
-            drawn=self.drawn, tape=self.tape,
+            self.function,
+            self.args,
+            self.kwargs,
+            self.before,
+            updating=self.updating,
+            wanted=wanted,
+            probe=probe,
+            drawn=self.drawn,
+            tape=self.tape,
         )
 
 
@@ -111,7 +118,7 @@ def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:
 
 
 def pick(outcome: Outcome) -> Finding | None:
-    """The origin of what the pass ended with: the loss if it is bad itself, else what the door saw, else the outputs."""
+    """The origin of what the pass ended with: the loss if it is bad, else what the door saw, else the outputs."""
     import tensorflow as tf
 
     run = outcome.run
@@ -119,7 +126,9 @@ def pick(outcome: Outcome) -> Finding | None:
     if run.where == "update":
         ends = [run.targets]
     for tensors in ends:
-        bad = [value._id for value in map(recorder.replaying.dense, tensors) if kind_of(value) and hasattr(value, "_id")]
+        bad = [
+            value._id for value in map(recorder.replaying.dense, tensors) if kind_of(value) and hasattr(value, "_id")
+        ]
         for key in bad:
             outcome.log.kinds.setdefault(key, "nan")
         if finding := find(outcome.log, bad):
@@ -150,11 +159,21 @@ def of_op(
     cause, fix = causes.explain(facts_of(made, here, forward_op, inputs, finding))
     line = charged(here.site, log, index, forward)
     report = Report(
-        reason=reason or trip.reason, line=line, op=made.op, forward_op=forward_op,
-        phase=phase_of(trip, first, forward, finding), step=step_number(trip), cause=cause, fix=fix,
-        inputs=tuple(inputs), output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
-        stack=(*caller_lines(trip), *here.site.user), detail=here.site.detail if line != here.site.line else None,
-        notes=(*trip.notes, *pass_notes(log, index)), path=path_of(made, log, index), **affected(trip, first),
+        reason=reason or trip.reason,
+        line=line,
+        op=made.op,
+        forward_op=forward_op,
+        phase=phase_of(trip, first, forward, finding),
+        step=step_number(trip),
+        cause=cause,
+        fix=fix,
+        inputs=tuple(inputs),
+        output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
+        stack=(*caller_lines(trip), *here.site.user),
+        detail=here.site.detail if line != here.site.line else None,
+        notes=(*trip.notes, *pass_notes(log, index)),
+        path=path_of(made, log, index),
+        **affected(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *here.frames))
 
@@ -228,8 +247,14 @@ def facts_of(
     owner = here.site.owners[0][0] if here.site.owners else ""
     output = np.asarray(made.outputs[0]) if made.outputs else np.zeros(())
     return causes.Facts(
-        made.op, forward_op, tuple(item.name for item in inputs), arrays, output, owner,
-        hidden=finding.hidden is not None, meant=bool(finding.meant),
+        made.op,
+        forward_op,
+        tuple(item.name for item in inputs),
+        arrays,
+        output,
+        owner,
+        hidden=finding.hidden is not None,
+        meant=bool(finding.meant),
     )
 
 
@@ -263,17 +288,23 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
             return made
     summary = NamedSummary(name, describe_leaf(value))
     report = Report(
-        reason=badness(array) or trip.reason, line=line, op="IteratorGetNext" if is_data else "Const", phase="data",
-        step=step_number(trip), cause=causes.data(array, name or ("the batch" if is_data else "a constant")),
-        fix="look for missing values where the data is made, and drop or fill them", inputs=(summary,),
-        stack=callers if is_data else (*callers, *(here.site.user if here else ())), notes=tuple(trip.notes),
+        reason=badness(array) or trip.reason,
+        line=line,
+        op="IteratorGetNext" if is_data else "Const",
+        phase="data",
+        step=step_number(trip),
+        cause=causes.data(array, name or ("the batch" if is_data else "a constant")),
+        fix="look for missing values where the data is made, and drop or fill them",
+        inputs=(summary,),
+        stack=callers if is_data else (*callers, *(here.site.user if here else ())),
+        notes=tuple(trip.notes),
         **affected(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *(here.frames if here else ())))
 
 
 def in_pipeline(trip: Trip, element: Element, more: dict[str, Any]) -> Origin | None:
-    """The batch was good until a `map` of its pipeline: the op inside the user's function, on the element it spoiled."""
+    """The batch was good until a `map` of its pipeline: the op in the user's function, on the element it spoiled."""
     again = Replay(element.function, element.args, {}, [], False)
     first = again.again()
     finding = pick(first) if first.error is None else None
@@ -303,10 +334,17 @@ def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
     callers = caller_lines(trip)
     since = f"set at line {line.line} of {line.file}" if line else "not seen being set while watching"
     report = Report(
-        reason=badness(array) or trip.reason, line=line or (callers[-1] if callers else None), op="ReadVariableOp",
-        phase="variable", step=step_number(trip), cause=f"{causes.data(array, name)}; {since}",
-        fix="look where this variable is loaded or assigned", inputs=(NamedSummary(name, describe_leaf(variable)),),
-        stack=callers, notes=tuple(trip.notes), **{**more, "variables": (name,)},
+        reason=badness(array) or trip.reason,
+        line=line or (callers[-1] if callers else None),
+        op="ReadVariableOp",
+        phase="variable",
+        step=step_number(trip),
+        cause=f"{causes.data(array, name)}; {since}",
+        fix="look where this variable is loaded or assigned",
+        inputs=(NamedSummary(name, describe_leaf(variable)),),
+        stack=callers,
+        notes=tuple(trip.notes),
+        **{**more, "variables": (name,)},
     )
     return Origin(report, caller_frames(trip))
 
@@ -315,10 +353,17 @@ def of_load(trip: Trip) -> Origin:
     """Bad values are being put into a variable from outside: loaded, restored, or assigned from a plain array."""
     callers, name, array = caller_lines(trip), trip.place.names[0], trip.arrays[0]
     report = Report(
-        reason=trip.reason, line=callers[-1] if callers else None, op="AssignVariableOp", phase="variable",
+        reason=trip.reason,
+        line=callers[-1] if callers else None,
+        op="AssignVariableOp",
+        phase="variable",
         cause=f"{name} is set to bad values: {causes.data(array, 'the new value')}",
-        fix="look where these values come from", inputs=(NamedSummary(name, describe_leaf(array)),),
-        variables=(name,), watched=1, stack=callers, notes=tuple(trip.notes),
+        fix="look where these values come from",
+        inputs=(NamedSummary(name, describe_leaf(array)),),
+        variables=(name,),
+        watched=1,
+        stack=callers,
+        notes=tuple(trip.notes),
     )
     return Origin(report, caller_frames(trip))
 
@@ -330,9 +375,15 @@ def of_error(trip: Trip, first: Outcome) -> Origin:
     line = blame.responsible(failed.site, ())
     message = str(first.error).strip().splitlines()
     report = Report(
-        reason=trip.reason, line=line, op=failed.op, phase="forward", step=step_number(trip),
+        reason=trip.reason,
+        line=line,
+        op=failed.op,
+        phase="forward",
+        step=step_number(trip),
         cause=f"run again eagerly, {failed.op} fails: {message[0] if message else type(first.error).__name__}",
-        stack=(*caller_lines(trip), *failed.site.user), notes=tuple(trip.notes), **affected(trip, first),
+        stack=(*caller_lines(trip), *failed.site.user),
+        notes=tuple(trip.notes),
+        **affected(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *failed.frames))
 
@@ -340,13 +391,27 @@ def of_error(trip: Trip, first: Outcome) -> Origin:
 def without_replay(trip: Trip, why: str) -> Origin:
     """What is known without an origin: where the values were seen, and in which variables."""
     callers = caller_lines(trip)
-    summaries = [NamedSummary(n, describe_leaf(a)) for n, a, b in
-                 zip(trip.place.names, trip.arrays, trip.bad, strict=True) if b]
-    phase = {"gradient": "gradient", "tape": "gradient", "scaled": "gradient", "update": "update", "variable": "variable"}
+    summaries = [
+        NamedSummary(n, describe_leaf(a)) for n, a, b in zip(trip.place.names, trip.arrays, trip.bad, strict=True) if b
+    ]
+    phase = {
+        "gradient": "gradient",
+        "tape": "gradient",
+        "scaled": "gradient",
+        "update": "update",
+        "variable": "variable",
+    }
     report = Report(
-        reason=trip.reason, line=callers[-1] if callers else None, op=None, step=step_number(trip),
-        phase=phase.get(trip.place.kind, "forward"), cause=f"{trip.reason} in {', '.join(trip.variables[:5])}; {why}",
-        inputs=tuple(summaries[:5]), stack=callers, notes=(*trip.notes, why), **affected_only(trip),
+        reason=trip.reason,
+        line=callers[-1] if callers else None,
+        op=None,
+        step=step_number(trip),
+        phase=phase.get(trip.place.kind, "forward"),
+        cause=f"{trip.reason} in {', '.join(trip.variables[:5])}; {why}",
+        inputs=tuple(summaries[:5]),
+        stack=callers,
+        notes=(*trip.notes, why),
+        **affected_only(trip),
     )
     return Origin(report, caller_frames(trip))
 

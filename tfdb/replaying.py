@@ -93,8 +93,9 @@ def kind_of(value: Any) -> str:
 def apply(
     optimizer: Any, method: str, scaled: bool, original: Callable[..., Any], grads: Any, args: Any, kwargs: Any
 ) -> Any:
-    """An optimizer's door: ends the pass when a gradient or, where asked for, an update is bad; else changes nothing."""
-    from .doors import name_of, targets
+    """An optimizer's door: ends the pass when a gradient or, if asked for, an update is bad; else changes nothing."""
+    from .doors import targets
+    from .writes import name_of
 
     run: Pass = local.current
     if run.collecting is not None:
@@ -111,9 +112,11 @@ def apply(
     return getattr(optimizer, "iterations", None)
 
 
-def compute_update(run: Pass, original: Any, optimizer: Any, grads: Any, variables: Any, args: Any, kwargs: Any) -> None:
+def compute_update(
+    run: Pass, original: Any, optimizer: Any, grads: Any, variables: Any, args: Any, kwargs: Any
+) -> None:
     """Run the optimizer with its writes to weights collected; ends the pass when one is bad."""
-    from .doors import name_of
+    from .writes import name_of
 
     run.collecting, run.update_start = [], run.position()
     run.weights = {id(internals_gate.unwrapped(v)) for v in variables if v is not None}
@@ -128,7 +131,7 @@ def compute_update(run: Pass, original: Any, optimizer: Any, grads: Any, variabl
 
 def assign(original: Callable[..., Any], method: str, variable: Any, value: Any, args: Any, kwargs: Any) -> Any:
     """A write: of weights left out after a look, of small state done and put back later."""
-    from .doors import name_of
+    from .writes import name_of
 
     run: Pass = local.current
     if run.collecting is not None and id(variable) in run.weights:
@@ -161,7 +164,7 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     import tensorflow as tf
 
     run: Pass = local.current
-    from .doors import name_of
+    from .writes import name_of
 
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
     gradients = original(tape, target, sources, *args, **kwargs)

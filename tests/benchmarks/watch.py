@@ -46,8 +46,12 @@ def mlp():
 def cnn():
     layers = []
     for filters in (16, 32):
-        layers += [keras.layers.Conv2D(filters, 3, padding="same"), keras.layers.BatchNormalization(),
-                   keras.layers.ReLU(), keras.layers.MaxPooling2D()]
+        layers += [
+            keras.layers.Conv2D(filters, 3, padding="same"),
+            keras.layers.BatchNormalization(),
+            keras.layers.ReLU(),
+            keras.layers.MaxPooling2D(),
+        ]
     layers += [keras.layers.Flatten(), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     return keras.Sequential([keras.Input((32, 32, 3)), *layers]), (32, 32, 3), 64
 
@@ -163,8 +167,11 @@ def main():
         results[name] = compare(name, modes, settings.rounds)
         for mode, row in results[name].items():
             row["first"], row["peak"] = (math.nan, math.nan) if settings.no_fresh else fresh(name, mode)
-            print(f"{name:12}{mode:16}{row['ms']:9.2f}{row['ratio']:8.3f}{row['same']!s:>6}"
-                  f"{row['first']:14.2f}{row['peak']:10.0f}", flush=True)
+            print(
+                f"{name:12}{mode:16}{row['ms']:9.2f}{row['ratio']:8.3f}{row['same']!s:>6}"
+                f"{row['first']:14.2f}{row['peak']:10.0f}",
+                flush=True,
+            )
     for mode in modes:
         mean = math.exp(statistics.fmean(math.log(rows[mode]["ratio"]) for rows in results.values()))
         print(f"{'geometric mean':28}{mode:16}{mean:8.3f}")
