@@ -160,7 +160,10 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(False))
 
-        return tf.cond(fine, lambda: tf.constant(True), tripped)
+        graph = internals.current_graph()
+        done = [op for op in step.written if getattr(op, "graph", None) is graph]
+        with tf.control_dependencies(done):  # a replay that starts before a write is done would undo that write
+            return tf.cond(fine, lambda: tf.constant(True), tripped)
 
 
 def total(tensor: Any) -> Any:

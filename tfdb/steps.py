@@ -43,6 +43,7 @@ class Step:
     xla: bool = False
     losses: list[tuple[Any, Any]] = field(default_factory=list)
     checked: set[int] = field(default_factory=set)
+    written: list[Any] = field(default_factory=list)
 
     @property
     def name(self) -> str:

@@ -132,6 +132,9 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             value = compiled.assigned(graph, self, value, method)
         elif graph is not None and (step := steps.current()) is not None:
             steps.remember(step, self)
+            written = original(self, value, *args, **kwargs)
+            step.written.append(getattr(written, "_parent_op", written))
+            return written
         return original(self, value, *args, **kwargs)
 
     return assign
