@@ -23,6 +23,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
+        "norms", "normgate", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
         "evaluation", "executions", "listing", "traces", "tracingonly",
@@ -31,7 +32,7 @@ ROWS = {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
         "explain", "explanations", "syntax",
-        "cuts", "cuttext", "detours",
+        "cuts", "cuttext", "detours", "thresholds", "gradtable",
         "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },
 }  # fmt: skip

@@ -17,6 +17,7 @@ from tfdb import internals
 from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.errors import ErrorCommands
 from tfdb.commands.gradients import GradientCommands
+from tfdb.commands.grads import GradTableCommands
 from tfdb.commands.graph import GraphCommands
 from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.rerun import RerunCommands
@@ -31,7 +32,7 @@ from tfdb.sourcemap import in_site_packages, is_hidden, is_user
 PLAIN_PROMPT = "(tfdb) "
 
 
-class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradTableCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session

@@ -31,6 +31,8 @@ def headline(report: Report) -> str:
     """What stopped the program, when, and how far it spread."""
     if report.reason == "none-grad":
         return f"No gradient for {len(report.variables)} of {report.watched}" if report.watched else "No gradient"
+    if report.reason in ("grad", "watch"):
+        return limit_headline(report)
     where = {"variable": "a variable", "data": "the data", "update": "the update"}.get(report.phase, "the step")
     name = {"nan": "NaN", "inf": "Infinity"}.get(report.reason, report.reason)
     parts = [f"{name} stopped before the update" if report.variables else f"{name} in {where}"]
@@ -41,9 +43,19 @@ def headline(report: Report) -> str:
     return " · ".join(parts)
 
 
+def limit_headline(report: Report) -> str:
+    """The same for a limit that was passed."""
+    parts = ["Gradients over a limit, before the update" if report.reason == "grad" else "A watch came true"]
+    if report.step is not None:
+        parts.append(f"step {report.step}")
+    if report.variables and report.watched:
+        parts.append(f"{len(report.variables)} of {report.watched} variables to blame")
+    return " · ".join(parts)
+
+
 def origin(report: Report) -> list[str]:
     """The op, the user's line and its source."""
-    op = report.op or "a value"
+    op = report.op or ("applied at" if report.reason in ("grad", "watch") else "a value")
     if report.forward_op and report.forward_op != report.op:
         op += f", the gradient of {report.forward_op}"
     if report.line is None:

@@ -13,10 +13,13 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import conditions, doors, internals, nonegrads, replay
+from . import conditions, doors, internals, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
 from .gate import Trip
+from .normgate import norms
+from .normlook import Crossing
 from .replay import Origin
+from .thresholds import Threshold
 
 PACKAGES = ("tensorflow", "keras", "tf_keras")
 
@@ -57,6 +60,7 @@ class Watching:
         self.on_stop = on_stop
         self.watches: list[Watch] = []
         self.importing: ImportWatcher | None = None
+        self.recording = False  # all columns of `grads`
 
     def start(self, texts: Sequence[str]) -> None:
         """Add watches; arms the doors now, or when TensorFlow is imported.
@@ -64,7 +68,7 @@ class Watching:
         Raises:
             conditions.WatchError: a text that cannot be understood.
         """
-        self.watches += [conditions.parse(text) for text in texts]
+        self.watches += [parse(text) for text in texts]
         if self.importing is None:
             self.importing = ImportWatcher(self.arm)
             sys.meta_path.insert(0, self.importing)
@@ -72,10 +76,14 @@ class Watching:
 
     def arm(self) -> None:
         """Install what can be installed by now."""
-        if internals.loaded() and self.watches:
-            doors.install(self.watches, self.tripped)
+        limits = [watch for watch in self.watches if isinstance(watch, Threshold)]
+        others = [watch for watch in self.watches if not isinstance(watch, Threshold)]
+        if internals.loaded() and others:
+            doors.install(others, self.tripped)
             if lost := [watch for watch in self.watches if watch.kind == "none"]:
                 nonegrads.watch.install(lost, self.on_stop)
+        if internals.loaded() and (limits or self.recording):
+            norms.install(limits, self.crossed, self.recording)
 
     def stop(self) -> None:
         """Watch nothing from now on.  Idempotent."""
@@ -84,9 +92,25 @@ class Watching:
             sys.meta_path.remove(self.importing)
             self.importing = None
         if internals.loaded():
+            norms.remove()
             nonegrads.watch.remove()
             doors.uninstall()
 
     def tripped(self, trip: Trip) -> None:
         """Find the origin, and say so."""
         self.on_stop(trip, replay.find_origin(trip))
+
+    def crossed(self, crossing: Crossing) -> None:
+        """A threshold was passed: say so."""
+        self.on_stop(normreport.trip_of(crossing), normreport.origin(crossing))
+
+
+def parse(text: str) -> Watch:
+    """A watch of either kind.
+
+    Raises:
+        conditions.WatchError: a text that cannot be understood.
+    """
+    return (
+        conditions.parse(text) if text.split()[:1] and text.split()[0] in conditions.KINDS else thresholds.parse(text)
+    )

@@ -44,9 +44,16 @@ class WatchStops:
 
     def retrace_for_watches(self) -> None:
         """Have functions that were traced before the watch traced again; none when nothing is watched."""
-        texts = ";".join(map(str, self.watching.watches))
+        texts = ";".join([*map(str, self.watching.watches), *(["grads"] if self.watching.recording else [])])
         self.session.late_watches = frozenset({(f"<watch:{texts}>", 0)} if texts and internals.loaded() else ())
         self.session.arm()
+
+    def record(self) -> bool:
+        """Keep what `grads` shows from the next step on; False when that is so already."""
+        before, self.watching.recording = self.watching.recording, True
+        if not before:
+            self.start([])
+        return not before
 
     def listing(self) -> list[str]:
         """A line for each watch: its number, the condition, how often it stopped the program."""
@@ -68,7 +75,7 @@ class WatchStops:
             raise ValueError(f"no watch {chosen}")
         kept = [str(watch) for number, watch in enumerate(watches, 1) if number not in chosen]
         self.watching.stop()
-        if kept:
+        if kept or self.watching.recording:
             self.watching.start(kept)
         self.retrace_for_watches()
         return [lines[number - 1] for number in chosen]

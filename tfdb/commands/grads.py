@@ -1,0 +1,77 @@
+"""`grads`: the table of the gradients of the last steps, or of an expression's."""
+
+import ast
+import sys
+
+from tfdb import gradrows, gradtable, internals, render, watchstops
+from tfdb.commands import options
+from tfdb.errors import TfdbError
+from tfdb.normgate import norms
+
+NOTHING = (
+    "no step was recorded yet: from now on each step is (functions that were traced before are traced again on their "
+    "next call); go on, stop later, and ask again. From the start: python -m tfdb -w 'grad > 1e30', or -c grads"
+)
+
+
+class GradTableCommands:
+    """The table of gradients at the prompt."""
+
+    def do_grads(self, arg: str) -> None:
+        """grads [LOSS [, SOURCES]] [-s name|norm|mean|max|zero|update]
+
+        A row for each variable, in the model's order or sorted with `-s`: the l2 norm of its gradient in the last
+        step, as the optimizer applied it (after clipping, unscaling and accumulation), the mean and the largest
+        magnitude, the share of zeros, the norm of the update over that of the weight, and the norms of recent steps.
+        Variables that got no gradient show None.  It needs no `train_step` of yours: steps are recorded from the first
+        `grads` on, or, norms alone, while a `watch grad` is on.
+
+        With an expression, the gradients of its value, computed now: it must run the model, for a loss that is there
+        already has lost its tape.
+
+        Example:
+
+            (tfdb) grads -s norm
+            (tfdb) grads loss_fn(y, model(x)), model.trainable_variables
+        """
+        try:
+            expression, found = options.parse(arg, valued=("-s",))
+            rows = self.rows_on_demand(expression) if expression else self.rows_recorded()
+            if rows:
+                ordered = gradtable.in_order(rows, found.get("-s", ""))
+                color = hasattr(self, "shell") and sys.stdout.isatty()
+                self.message(gradtable.text(ordered, render.terminal_width(), color))  # type: ignore[attr-defined]
+        except TfdbError as error:
+            self.error(str(error))  # type: ignore[attr-defined]
+
+    def rows_recorded(self) -> list[gradtable.Row]:
+        """The rows of the last step; from the first call on all columns are kept."""
+        began = watchstops.of(self.session).record()  # type: ignore[attr-defined]
+        rows = gradrows.recorded(norms.book, norms.current) if internals.loaded() else []
+        if not any(not row.lost for row in rows):
+            self.message(NOTHING)  # type: ignore[attr-defined]
+            return []
+        steps = gradrows.steps_kept(list(norms.book.rings.values()))
+        parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{steps} steps recorded"]
+        if skips := norms.book.skips():
+            parts.append(f"{skips} skipped by loss scaling")
+        if began:
+            parts.append("all columns from the next step on")
+        self.message(" · ".join(parts))  # type: ignore[attr-defined]
+        return rows
+
+    def rows_on_demand(self, expression: str) -> list[gradtable.Row]:
+        """The rows of an expression's gradients."""
+        try:
+            tree = ast.parse(f"({expression},)", mode="eval").body
+        except SyntaxError as error:
+            raise TfdbError(f"cannot read {expression!r}") from error
+        parts = [ast.unparse(part) for part in getattr(tree, "elts", ())]
+        if not 1 <= len(parts) <= 2:
+            raise TfdbError("grads takes a loss and, after a comma, what it is differentiated for")
+        if not internals.loaded():
+            raise TfdbError("TensorFlow is not imported yet")
+        value = self.value_of  # type: ignore[attr-defined]
+        sources = (lambda: value(parts[1])) if len(parts) == 2 else None
+        with norms.quiet():
+            return gradrows.on_demand(lambda: value(parts[0]), sources)

@@ -1,0 +1,95 @@
+"""What gates measured -> the last steps of each group of variables, in bounded memory.
+
+In a graph each step writes one row into a small variable, which costs no call into Python; it is read when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import internals_gate
+from .norms import size_of
+
+STEPS = 32  # kept
+
+
+@dataclass(eq=False)
+class Ring:
+    """The last `STEPS` looks at one group of variables: `columns` by name, each a number per variable."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int | None, ...], ...]
+    sizes: tuple[int, ...]
+    columns: tuple[str, ...]
+    rows: list[np.ndarray] = field(default_factory=list)
+    store: Any = None
+    count: Any = None
+    last: Mapping[str, np.ndarray] | None = None
+
+    def write(self, matrix: Any) -> None:
+        """Add a look in the current graph; `matrix` is float32 of shape (columns, variables)."""
+        import tensorflow as tf
+
+        if self.store is None:
+            with tf.init_scope():
+                zeros = tf.zeros([STEPS, len(self.columns), len(self.names)])
+                self.store = internals_gate.plain_variable(zeros, "tfdb_history")
+                self.count = internals_gate.plain_variable(tf.constant(0, tf.int32), "tfdb_steps")
+        before = tf.raw_ops.ReadVariableOp(resource=self.count.handle, dtype=tf.int32)
+        slot = tf.math.floormod(before, STEPS)
+        tf.raw_ops.ResourceScatterUpdate(resource=self.store.handle, indices=[slot], updates=[matrix])
+        tf.raw_ops.AssignAddVariableOp(resource=self.count.handle, value=tf.constant(1, tf.int32))
+
+    def add(self, matrix: np.ndarray) -> None:
+        """Add a look from eager code."""
+        self.rows.append(np.asarray(matrix))
+        del self.rows[:-STEPS]
+
+    def looks(self) -> np.ndarray:
+        """What is kept, oldest first: float32 of shape (steps, columns, variables)."""
+        if self.store is not None:
+            count, rows = int(self.count.numpy()), self.store.numpy()
+            start = count % STEPS if count > STEPS else 0
+            kept = np.concatenate([rows[start:count], rows[:start]]) if count > STEPS else rows[:count]
+            return kept if not self.rows else np.concatenate([kept, np.stack(self.rows)])[-STEPS:]
+        return np.stack(self.rows) if self.rows else np.zeros((0, len(self.columns), len(self.names)), np.float32)
+
+
+class Book:
+    """All rings, and what is known besides: gradients that were None, steps that loss scaling skipped."""
+
+    def __init__(self) -> None:
+        self.rings: dict[Any, Ring] = {}
+        self.none: dict[str, tuple[int | None, ...]] = {}
+        self.skipped: Any = None
+
+    def ring(self, variables: Sequence[Any], names: Sequence[str], columns: Sequence[str]) -> Ring:
+        """The ring of these variables and columns, made on first use."""
+        key = (tuple(map(id, variables)), tuple(columns))
+        if key not in self.rings:
+            shapes = tuple(tuple(getattr(variable, "shape", ()) or ()) for variable in variables)
+            sizes = tuple(size_of(variable) for variable in variables)
+            self.rings[key] = Ring(tuple(names), shapes, sizes, tuple(columns))
+        return self.rings[key]
+
+    def skip(self) -> None:
+        """A step is skipped, in the current graph or now: count it."""
+        import tensorflow as tf
+
+        if self.skipped is None:
+            with tf.init_scope():
+                self.skipped = internals_gate.plain_variable(tf.constant(0, tf.int32), "tfdb_skipped")
+        tf.raw_ops.AssignAddVariableOp(resource=self.skipped.handle, value=tf.constant(1, tf.int32))
+
+    def skips(self) -> int:
+        """How many steps loss scaling skipped so far."""
+        return int(self.skipped.numpy()) if self.skipped is not None else 0
+
+    def clear(self) -> None:
+        """Forget everything; graphs that hold a ring's variables go on writing there, unread."""
+        self.__init__()  # type: ignore[misc]
+

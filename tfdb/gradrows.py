@@ -1,0 +1,78 @@
+"""What was measured, or gradients computed on demand -> the rows of `grads`, in the model's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import internals, sites
+from .errors import TfdbError
+from .gradhistory import Book, Ring
+from .gradtable import Row, row
+from .normlook import Crossing, plain
+from .norms import exactly, is_floating, size_of
+from .thresholds import COLUMNS, SQUARES
+from .writes import name_of
+
+
+def recorded(book: Book, crossing: Crossing | None) -> list[Row]:
+    """The rows of the last step, or, at a threshold's stop, of the step that is about to be applied."""
+    numbers: dict[str, dict[str, float]] = {}
+    trends: dict[str, list[float]] = {}
+    facts: dict[str, tuple[tuple[int | None, ...], int]] = {}
+    for ring in book.rings.values():
+        for index, name in enumerate(ring.names):
+            facts[name] = ring.shapes[index], ring.sizes[index]
+            looks = ring.looks()[:, :, index]
+            if len(looks):
+                numbers.setdefault(name, {}).update(zip(ring.columns, looks[-1], strict=True))
+                if SQUARES in ring.columns:
+                    trends[name] = [float(value) for value in looks[:, ring.columns.index(SQUARES)]]
+    if crossing is not None and crossing.full is not None:
+        for index, name in enumerate(crossing.place.names):
+            numbers.setdefault(name, {}).update({column: values[index] for column, values in crossing.full.items()})
+    rows = [row(name, *facts[name], numbers[name], trends.get(name, ())) for name in facts if name in numbers]
+    return [*rows, *(Row(name, shape, lost=True) for name, shape in book.none.items() if name not in numbers)]
+
+
+def steps_kept(rings: Sequence[Ring]) -> int:
+    """How many steps the longest history holds."""
+    return max((len(ring.looks()) for ring in rings), default=0)
+
+
+def on_demand(loss: Callable[[], Any], sources: Callable[[], Any] | None) -> list[Row]:
+    """The rows of gradients of a loss that is computed now, for the variables it reads or for `sources`.
+
+    Raises:
+        TfdbError: the loss is no tensor, or nothing that it is computed of is a variable.
+    """
+    import tensorflow as tf
+
+    with internals.eager(), tf.GradientTape(persistent=False) as tape:
+        wanted = list(sites.flat([sources()])) if sources is not None else []
+        tensors = [value for value in wanted if not hasattr(value, "assign")]
+        for tensor in tensors:
+            tape.watch(tensor)
+        value = loss()
+        if not is_floating(value):
+            raise TfdbError("the loss must be a tensor of floats")
+        leaves = wanted or list(tape.watched_variables())
+    if not leaves:
+        raise TfdbError("nothing is computed there: give an expression that runs the model, as loss_fn(y, model(x))")
+    gradients = tape.gradient(value, leaves)
+    return list(rows_of(leaves, gradients))
+
+
+def rows_of(leaves: Sequence[Any], gradients: Sequence[Any]) -> Iterator[Row]:
+    """A row for each variable or tensor and its gradient."""
+    for number, (leaf, gradient) in enumerate(zip(leaves, gradients, strict=True)):
+        name = name_of(leaf) if hasattr(leaf, "assign") else f"source {number}"
+        shape = tuple(leaf.shape)
+        if gradient is None:
+            yield Row(name, shape, lost=True)
+            continue
+        columns = exactly(COLUMNS, [np.asarray(plain(gradient))])
+        yield row(name, shape, size_of(leaf), {column: float(values[0]) for column, values in columns.items()})
+

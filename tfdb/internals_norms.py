@@ -1,0 +1,44 @@
+"""Keras' private names for the norms of what is applied; a part of internals.py."""
+
+from typing import Any
+
+from tfdb.internals import private
+from tfdb.internals_gate import keras_loaded, keras_private
+
+
+def applied_doors() -> list[tuple[str, type, str]]:
+    """(what, class, method) of the loaded Keras packages: where gradients are applied, last of all.
+
+    "clip" gives the gradients as they are applied, "batch" names their variables, "write" does the update; "apply" is
+    around all three.  tf_keras has one method, "pairs", which clips inside: there the gradients are those before.
+    """
+    found: list[tuple[str, type, str]] = []
+    if base := keras_private("keras", "optimizers.base_optimizer", "BaseOptimizer"):
+        found += [
+            ("apply", base, "apply"),
+            ("batch", base, "_backend_apply_gradients"),
+            ("clip", base, "_clip_gradients"),
+        ]
+        found.append(
+            ("write", keras_private("keras", "backend.tensorflow.optimizer", "TFOptimizer"), "_backend_update_step")
+        )
+        scaling = keras_private("keras", "optimizers.loss_scale_optimizer", "LossScaleOptimizer")
+        found += [("scaled", scaling, "apply"), ("skipped", scaling, "_stateful_handle_non_finite_grads")]
+    if keras_loaded("tf_keras"):
+        found.append(("pairs", keras_private("tf_keras", "optimizers.optimizer", "Optimizer"), "apply_gradients"))
+        legacy = keras_private("tf_keras", "optimizers.legacy.optimizer_v2", "OptimizerV2")
+        found.append(("pairs", legacy, "apply_gradients"))
+    return [(what, owner, name) for what, owner, name in found if owner is not None]
+
+
+def clips(optimizer: Any) -> str:
+    """How a Keras optimizer clips ("clipnorm=1.0"), or ''."""
+    for name in ("clipnorm", "global_clipnorm", "clipvalue"):
+        if (limit := getattr(optimizer, name, None)) is not None:
+            return f"{name}={limit:g}"
+    return ""
+
+
+def is_variable(value: Any) -> bool:
+    """Whether a value is a resource variable of TensorFlow's."""
+    return isinstance(value, private("ops.resource_variable_ops", "BaseResourceVariable"))

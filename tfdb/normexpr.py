@@ -1,0 +1,112 @@
+"""`watch EXPRESSION` -> its value at a gate: as ops where TensorFlow can compute it, else in Python at every step.
+
+The names are those of the user's frames inside the step, the innermost first, then of Keras' `train_step`, then of the
+frame that called the step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from . import blame, frames, internals, sites
+from .sourcemap import Activation
+from .steps import Call
+
+said: set[str] = set()
+
+
+def inside(frame: FrameType | None, call: Call | None) -> list[Activation]:
+    """The activations of a stack that traces, innermost first, up to the call of the traced function."""
+    outer = {id(each) for each in blame.outward(call.frame)} if call is not None else set()
+    found = []
+    for activation in sites.traced(frame):
+        if id(activation.base) in outer:
+            break
+        found.append(activation)
+    return found
+
+
+def names_at(activations: Sequence[Activation], call: Call | None) -> dict[str, Any]:
+    """The names that an expression may use, globals among them."""
+    names: dict[str, Any] = {}
+    for caller in blame.user_frames(call.frame if call is not None else None)[-1:]:
+        names.update(caller.f_globals)
+        names.update(caller.f_locals)
+    users = [each for each in reversed(activations) if blame.is_user_file(each.filename)]
+    for each in users[-1:]:
+        names.update(each.base.f_globals)
+    for each in reversed(activations):
+        if each in users or each.function == "train_step":
+            names.update(each.names())
+    return names
+
+
+def now(expression: str, frame: FrameType | None) -> Any:
+    """The expression's value in eager code; None when it has none here, which is said once."""
+    activations = list(sites.traced(frame))
+    first = next((n for n, each in enumerate(activations) if blame.is_user_file(each.filename)), len(activations))
+    return value_of(expression, names_at(activations[: first + 1], None))
+
+
+def value_of(expression: str, names: dict[str, Any]) -> Any:
+    """The expression's value as an array or a bool; None when it has none, which is said once."""
+    try:
+        value = eval(expression, names)  # noqa: S307 (it is what the user typed)
+        return np.asarray(value).astype(bool)
+    except Exception as error:
+        say(expression, error)
+        return None
+
+
+def say(expression: str, error: Exception) -> None:
+    """Tell once why an expression cannot be watched here."""
+    if expression not in said:
+        said.add(expression)
+        sys.stderr.write(f"tfdb: watch {expression}: {type(error).__name__}: {error}, where gradients are applied\n")
+
+
+@dataclass(eq=False)
+class Asked:
+    """The names of one gate in a graph; `carrier` collects the tensors that Python needs of them."""
+
+    names: dict[str, Any]
+    carrier: frames.Carrier
+    parts: list[Any] = field(default_factory=list)
+
+    def verdict(self, expression: str) -> Any:
+        """Whether any element of the expression is true, as a scalar bool tensor."""
+        import tensorflow as tf
+
+        try:
+            value = eval(expression, dict(self.names))  # noqa: S307
+            if internals.is_symbolic(value):
+                return tf.reduce_any(tf.cast(value, tf.bool))
+        except NameError as error:
+            say(expression, error)
+            return tf.constant(False)
+        except Exception as error:
+            del error  # what tracing cannot compute, Python may
+        return self.each_step(expression)
+
+    def each_step(self, expression: str) -> Any:
+        """The same with Python called at every step: for expressions of NumPy or of Python values."""
+        import tensorflow as tf
+
+        code = compile(expression, "<watch>", "eval")
+        used = {name: self.names[name] for name in code.co_names if name in self.names}
+        own = frames.Carrier(internals.current_graph())
+        template = {name: own.template(value) for name, value in used.items()}
+
+        def evaluate(*values: Any) -> Any:
+            live = {**frames.fill_names(template, values)}
+            found = value_of(expression, {**self.names, **live})
+            return tf.constant(found is not None and bool(np.any(found)))
+
+        planted = internals.plant(evaluate, own.tensors, [tf.bool])
+        return tf.reshape(planted.outputs[0], [])

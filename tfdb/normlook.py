@@ -1,0 +1,398 @@
+"""One gate of normgate.py: the gradients (or updates) of some variables -> measured, decided, kept and, perhaps, told.
+
+Eagerly that is done at once.  In a graph it is ops; a branch that takes the gradients and the user's locals, in one
+bundle, runs only when a threshold is passed.  Under XLA a variable takes the verdict, read after the call, and a step
+over the limit writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import blame, compiled, frames, internals, internals_gate, normexpr
+from .blame import UserLine
+from .gradhistory import Ring
+from .norms import arithmetic, column, columns, exactly, is_floating, is_sliced, size_of
+from .report import Frame
+from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, measured, over_limit
+from .writes import name_of
+
+XLA_NOTE = "the step was compiled by XLA; going on skips this step's update"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is about to be applied: `kind` gradient or update, a value per variable, the losses it comes of."""
+
+    kind: str
+    variables: Sequence[Any]
+    values: Sequence[Any]
+    losses: Sequence[Any]
+    frame: Any
+    optimizer: Any
+
+
+@dataclass(eq=False)
+class Place:
+    """One gate: the variables it has values for, and the thresholds that concern them."""
+
+    kind: str
+    variables: list[Any]
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    thresholds: list[tuple[Threshold, list[int]]]
+    columns: tuple[str, ...]
+    ring: Ring | None
+    optimizer: Any
+    traced: list[Any] = field(default_factory=list)
+    line: UserLine | None = None
+
+
+@dataclass(eq=False)
+class Crossing:
+    """A threshold that was passed: the weights are as before the step.
+
+    `columns` are float32 numbers per variable; `full` are all columns of the gradients, in float64, where the values
+    themselves are at hand; `value` is what was compared with the limit (a vector where each variable is).
+    """
+
+    threshold: Threshold
+    place: Place
+    value: Any
+    columns: Mapping[str, np.ndarray]
+    full: Mapping[str, np.ndarray] | None
+    losses: Sequence[float]
+    frames: tuple[Frame, ...]
+    step: int | None
+    compiled: bool = False
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The names of the variables to blame, worst first."""
+        return over_limit(self.threshold, self.value, self.place.names, self.columns)
+
+
+def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
+    """Measure and decide; returns what the writes must wait for, and under XLA whether they may go on."""
+    live = [(v, g) for v, g in zip(given.variables, given.values, strict=True) if g is not None and is_floating(g)]
+    for variable, gradient in zip(given.variables, given.values, strict=True):
+        if gradient is None:
+            watch.book.none[name_of(variable)] = tuple(getattr(variable, "shape", ()))
+    place = place_of(watch, given, [v for v, _ in live]) if live else None
+    if place is None:
+        return None, None
+    values = [g for _, g in live]
+    measures = measure(place, values)
+    losses = [scalar(loss, scaling) for loss in given.losses if sees(internals.current_graph(), loss)]
+    graph = internals.current_graph()
+    if graph is None:
+        eagerly(watch, place, given, values, measures, losses)
+        return None, None
+    if place.ring is not None:
+        import tensorflow as tf
+
+        place.ring.write(tf.stack([measures[name] for name in place.columns]))
+    if internals.is_xla(graph):
+        return None, under_xla(watch, place, given, measures, losses)
+    return in_graph(watch, place, given, values, measures, losses), None
+
+
+def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
+    """The gate of these variables; None when nothing is to be measured or decided there."""
+    names = tuple(name_of(variable) for variable in variables)
+    kinds = ("update",) if given.kind == "update" else ("grad", "loss", "expression")
+    concerned = [(t, chosen(t, names)) for t in watch.thresholds if t.kind in kinds]
+    concerned = [(t, places) for t, places in concerned if places]
+    wanted = watch.columns(given.kind)
+    if not concerned and not wanted:
+        return None
+    ring = watch.book.ring(variables, names, wanted) if wanted else None
+    sizes = tuple(size_of(variable) for variable in variables)
+    return Place(given.kind, variables, names, sizes, concerned, wanted, ring, given.optimizer)
+
+
+def measure(place: Place, values: Sequence[Any]) -> dict[str, Any]:
+    """The place's columns, as vectors of one number per variable."""
+    import tensorflow as tf
+
+    if place.kind != "update":
+        return columns(place.columns, values)
+    weights = [tf.convert_to_tensor(internals_gate.unwrapped(variable)) for variable in place.variables]
+    return {
+        UPDATE: tf.stack([column(UPDATE, value) for value in values]),
+        WEIGHT: tf.stack([column(WEIGHT, weight) for weight in weights]),
+    }
+
+
+def scalar(loss: Any, scaling: Any) -> Any:
+    """A loss as one float32 number: what the tape differentiates is the sum of its elements."""
+    import tensorflow as tf
+
+    number = tf.cast(loss if loss.shape.rank == 0 else tf.reduce_sum(loss), tf.float32)
+    if scaling is None:
+        return number
+    return number / tf.cast(tf.convert_to_tensor(scaling.dynamic_scale), tf.float32)
+
+
+def sees(graph: Any, tensor: Any) -> bool:
+    """Whether an op added now can take the tensor."""
+    return graph is None or not internals.is_symbolic(tensor) or internals.visible(tensor, graph)
+
+
+def is_over(threshold: Threshold, places: Sequence[int], place: Place, measures: Any, losses: Any, do: Any) -> Any:
+    """The numbers to compare (None without any) of a threshold that is no expression."""
+    if threshold.kind == "loss":
+        return None if losses is None or losses.shape[0] == 0 else losses
+    return measured(threshold, places, place.sizes, measures, do)
+
+
+# -- eager ------------------------------------------------------------------------------------------------------------
+
+
+def eagerly(
+    watch: Any, place: Place, given: Given, values: Sequence[Any], measures: Mapping[str, Any], losses: Sequence[Any]
+) -> None:
+    """Look now."""
+    known = {name: np.asarray(vector) for name, vector in measures.items()}
+    if place.ring is not None:
+        place.ring.add(np.stack([known[name] for name in place.columns]))
+    numbers = np.asarray([float(loss) for loss in losses], np.float32)
+    for threshold, places in place.thresholds:
+        if threshold.kind == "expression":
+            value = normexpr.now(threshold.expression, given.frame)
+            over = value is not None and bool(np.any(value))
+        else:
+            value = is_over(threshold, places, place, known, numbers, NUMPY)
+            over = value is not None and bool(np.any(exceeds(threshold, value)))
+        if over:
+            stack = tuple(
+                Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(given.frame)
+            )
+            full = exactly(COLUMNS, [plain(value) for value in values]) if place.kind == "gradient" else None
+            watch.cross(Crossing(threshold, place, value, known, full, list(numbers), stack, step_now(place)))
+
+
+def plain(value: Any) -> np.ndarray:
+    """A gradient's elements that may differ from 0, as an array."""
+    if not is_sliced(value):
+        return np.asarray(value)
+    return added_up(np.asarray(value.values), np.asarray(value.indices))
+
+
+def added_up(rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Rows of the same index added up."""
+    touched, places = np.unique(indices, return_inverse=True)
+    summed = np.zeros((len(touched), *rows.shape[1:]), np.float64)
+    np.add.at(summed, places, rows)
+    return summed
+
+
+def step_now(place: Place) -> int | None:
+    """The number of the step that is about to be applied, from 1; None without an optimizer that counts."""
+    iterations = getattr(place.optimizer, "iterations", None)
+    return int(np.asarray(iterations)) + 1 if iterations is not None else None
+
+
+# -- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def in_graph(
+    watch: Any, place: Place, given: Given, values: Sequence[Any], measures: Mapping[str, Any], losses: Sequence[Any]
+) -> Any:
+    """The gate as ops of the current graph; returns the tensor that the writes must wait for."""
+    import tensorflow as tf
+
+    if not place.thresholds:
+        return None
+    carrier = frames.Carrier(internals.current_graph())
+    activations = normexpr.inside(given.frame, watch.calls.current())
+    place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
+    names = normexpr.names_at(activations, watch.calls.current())
+    asked = normexpr.Asked(names, carrier)
+    with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_norms"):
+        verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
+        numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
+        matrix = (
+            tf.stack([measures[name] for name in place.columns]) if place.columns else tf.zeros([0, len(place.names)])
+        )
+        parts = [part for value in values for part in ([value.values, value.indices] if is_sliced(value) else [value])]
+        sliced = [is_sliced(value) for value in values]
+        bundle = tf.experimental.Optional.from_value((*parts, *carrier.tensors))
+        known = tf.stack(verdicts)
+
+        def told() -> Any:
+            def fire(over: Any, matrix: Any, numbers: Any, step: Any, *rest: Any) -> None:
+                arrays, carried = gathered(rest, sliced)
+                tell(watch, place, over.numpy(), matrix.numpy(), numbers.numpy(), int(step), arrays, carried)
+
+            hook = internals.plant(fire, [known, matrix, numbers, step_in_graph(place), *bundle.get_value()])
+            with tf.control_dependencies([hook]):
+                return tf.identity(tf.constant(True))
+
+        return tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
+
+
+def verdict(
+    threshold: Threshold, places: list[int], place: Place, measures: Any, losses: Any, asked: normexpr.Asked
+) -> Any:
+    """Whether a threshold is passed, as a scalar bool tensor."""
+    import tensorflow as tf
+
+    if threshold.kind == "expression":
+        return asked.verdict(threshold.expression)
+    value = is_over(threshold, places, place, measures, tf.stack(list(losses)) if losses else None, arithmetic())
+    return tf.constant(False) if value is None else tf.reduce_any(exceeds(threshold, value))
+
+
+def step_in_graph(place: Place) -> Any:
+    """The number of the step as an int64 tensor; 0 without an optimizer that counts."""
+    import tensorflow as tf
+
+    iterations = getattr(place.optimizer, "iterations", None)
+    if iterations is None:
+        return tf.constant(0, tf.int64)
+    return tf.cast(tf.convert_to_tensor(internals_gate.unwrapped(iterations)), tf.int64) + 1
+
+
+def gathered(values: Sequence[Any], sliced: Sequence[bool]) -> tuple[list[np.ndarray], list[Any]]:
+    """What a branch was given: the gradients' elements, and the rest, which are the locals."""
+    rest = list(values)
+    arrays = []
+    for is_pair in sliced:
+        first = np.asarray(rest.pop(0))
+        arrays.append(added_up(first, np.asarray(rest.pop(0))) if is_pair else first)
+    return arrays, rest
+
+
+def tell(
+    watch: Any,
+    place: Place,
+    over: np.ndarray,
+    matrix: np.ndarray,
+    losses: np.ndarray,
+    step: int,
+    arrays: Sequence[np.ndarray] | None,
+    carried: Sequence[Any],
+    xla: bool = False,
+) -> None:
+    """Hand over each threshold that was passed; runs on one of TensorFlow's threads, or after a compiled call."""
+    if not watch.is_on:
+        return
+    call = watch.calls.current()
+    known = dict(zip(place.columns, matrix, strict=True))
+    full = exactly(COLUMNS, arrays) if arrays and place.kind == "gradient" else None
+    stack = tuple(
+        Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(call.frame if call else None)
+    )
+    for entry in place.traced:
+        made = frames.live(entry, carried) if not xla else frames.live_without_tensors(entry)
+        stack += (Frame(UserLine(made.filename, made.lineno, made.function), made.globals, made.locals),)
+    number = step or (call.number if call else None)
+    for (threshold, places), passed in zip(place.thresholds, over, strict=True):
+        if passed:
+            is_limit = threshold.kind != "expression"
+            value = is_over(threshold, places, place, known, losses, NUMPY) if is_limit else True
+            watch.cross(Crossing(threshold, place, value, known, full, list(losses), stack, number, xla))
+
+
+# -- XLA --------------------------------------------------------------------------------------------------------------
+
+
+def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any], losses: Sequence[Any]) -> Any:
+    """Whether the writes may go on, as a bool tensor; the verdict goes to a variable that `after_compiled` reads."""
+    import tensorflow as tf
+
+    place.thresholds = [(t, places) for t, places in place.thresholds if t.kind != "expression"]
+    if not place.thresholds:
+        return None
+    activations = normexpr.inside(given.frame, watch.calls.current())
+    carrier = frames.Carrier(internals.current_graph())
+    place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
+    asked = normexpr.Asked({}, carrier)
+    over = tf.stack([verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds])
+    parts = [
+        tf.cast(over, tf.float32),
+        *[measures[name] for name in place.columns],
+        *[tf.reshape(x, [1]) for x in losses],
+    ]
+    told = tf.concat(parts, 0)
+    with tf.init_scope():
+        flag = internals_gate.plain_variable(tf.zeros(told.shape), "tfdb_verdict")
+    tf.raw_ops.AssignVariableOp(resource=flag.handle, value=told)
+    watch.fresh.append((place, flag))
+    return tf.logical_not(tf.reduce_any(over))
+
+
+def after_compiled(watch: Any, function: Any) -> None:
+    """Read the verdicts of a compiled function that was just called, now or in the graph that calls it."""
+    import tensorflow as tf
+
+    known = watch.compiled.setdefault(id(function), [])
+    known.extend(watch.fresh)
+    watch.fresh.clear()
+    graph = internals.current_graph()
+    for place, flag in known:
+        count = len(place.thresholds)
+        if graph is None:
+            read_verdict(watch, place, flag.numpy())
+        elif not internals.is_xla(graph):
+            with watch.quiet():
+                told = tf.raw_ops.ReadVariableOp(resource=flag.handle, dtype=tf.float32)
+
+                def hook(told: Any = told, place: Place = place) -> Any:
+                    planted = internals.plant(lambda value: read_verdict(watch, place, value.numpy()), [told])
+                    with tf.control_dependencies([planted]):
+                        return tf.identity(tf.constant(True))
+
+                tf.cond(tf.reduce_any(told[:count] > 0), hook, lambda: tf.constant(True))
+
+
+def read_verdict(watch: Any, place: Place, told: np.ndarray) -> None:
+    """What a compiled step found: verdicts, then columns, then losses."""
+    count, width = len(place.thresholds), len(place.names)
+    over, rest = told[:count] > 0, told[count:]
+    if over.any():
+        matrix = rest[: len(place.columns) * width].reshape(len(place.columns), width)
+        losses = rest[len(place.columns) * width :]
+        tell(watch, place, over, matrix, losses, max((step_now(place) or 1) - 1, 0), None, (), xla=True)
+
+
+def both(first: Any, second: Any) -> Any:
+    """The conjunction of two verdicts that may be None."""
+    import tensorflow as tf
+
+    return second if first is None else first if second is None else tf.logical_and(first, second)
+
+
+def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
+    """The value to write, or under XLA one that leaves the variable as it is where the verdict is bad."""
+    return compiled.kept(variable, value, method, good)
+
+
+def changes(waiting: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Writes that wait -> their variables, each once, and what is added to each of them in all."""
+    import tensorflow as tf
+
+    found: dict[int, tuple[Any, Any]] = {}
+    for _, method, variable, value, _, _ in waiting:
+        if method in ("assign", "scatter_update"):
+            before = variable.read_value() if method == "assign" else tf.gather(variable, value.indices)
+            change = value - before if method == "assign" else tf.IndexedSlices(value.values - before, value.indices)
+        else:
+            change = negative(value) if method.endswith("sub") else value
+        if id(variable) in found:
+            change = tf.convert_to_tensor(found[id(variable)][1]) + tf.convert_to_tensor(change)
+        found[id(variable)] = (variable, change)
+    return [variable for variable, _ in found.values()], [change for _, change in found.values()]
+
+
+def negative(value: Any) -> Any:
+    """Minus the value, sparse if it is."""
+    import tensorflow as tf
+
+    return tf.IndexedSlices(-value.values, value.indices, value.dense_shape) if is_sliced(value) else -value
+
