@@ -40,7 +40,10 @@ class Scope:
 
 @dataclass
 class Rebuilt:
-    """The text so far: imports, then statements; `arrays` are saved beside it, `objects` and `variables` are names with state."""
+    """The text so far: imports, then statements; `arrays` are saved beside it.
+
+    `objects` and `variables` are the names that have state.
+    """
 
     imports: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)

@@ -3,6 +3,7 @@
 import dis
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -15,7 +16,10 @@ from tfdb.state import State
 
 SHOWN = 4  # names in one sentence
 LONGEST = 60  # characters of a value in a sentence
-HEADINGS = ("Graph execution error", "Detected at node", "File ", "in user code", "^", "<stack traces", "[[")
+HEADINGS = (
+    "Graph execution error", "Detected at node", "File ", "in user code", "^", "<stack traces", "[[", "Exception enc",
+)  # fmt: skip
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,12 @@ class Target:
 
 
 def find(
-    ring: Ring, views: Sequence[FrameView], wanted: Any = None, *, back: int = 0, outermost: bool = False,
+    ring: Ring,
+    views: Sequence[FrameView],
+    wanted: Any = None,
+    *,
+    back: int = 0,
+    outermost: bool = False,
     batch: Callable[[Any], list[list[Any]]] = lambda function: [],
 ) -> Target:
     """The call to run again: of the function `wanted`, else the latest recorded one, else that of a frame.
@@ -118,7 +127,7 @@ def of_batch(record: Record, batch: list[list[Any]]) -> Target | None:
     name = f"{type(step.__self__).__name__}.{step.__name__}"
     if batch:
         data = tf.nest.pack_sequence_as(iterators[0].element_spec, batch[-1], expand_composites=True)
-        return Target(name, step, (data,), {}, f"batch {record.number} of all", None, record.state)
+        return Target(name, step, (data,), {}, f"batch {record.number}", None, record.state)
     data = internals_rerun.first_element(iterators[0]) if not internals_rerun.traces(record.function) else None
     return None if data is None else Target(name, step, (data,), {}, "the dataset's first batch", None, record.state)
 
@@ -230,7 +239,7 @@ def state_sentence(target: Target) -> str:
 
 def said(error: BaseException) -> str:
     """The line of an error's text that says most: TensorFlow puts headings, stacks and node names around it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
     plain = [line.rpartition("}}")[2].strip() if line.startswith("{{") else line for line in lines]
     return next((line for line in plain if line and not line.startswith(HEADINGS)), lines[0] if lines else "")
 

@@ -18,7 +18,8 @@ from tfdb.sourcemap import is_hidden
 from tfdb.state import PythonState, State
 
 POSITION = (
-    "running_again", "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
+    "running_again",
+    "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
     "stoplineno", "quitting", "graph_stop", "lastcmd", "old_completer", "_user_requested_quit", "_chained_exceptions",
     "_chained_exception_index", "cmdqueue",
 )  # fmt: skip
@@ -204,8 +205,7 @@ def raised(error: Exception) -> str:
         if not is_hidden(code.co_filename):
             place = f" at {code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
-    text = next((line for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {text}{place}"
+    return f"{type(error).__name__}: {rerun.said(error)}{place}"
 
 
 def shown(value: Any) -> str:
