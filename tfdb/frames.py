@@ -96,7 +96,7 @@ class Carrier:
         """The attributes of local objects, named in the function's own code, that hold tensors of the graph."""
         named = attribute_names(code)
         for value in objects:
-            state = getattr(value, "__dict__", None) if not isinstance(value, type) else None
+            state: Any = getattr(value, "__dict__", None) if not isinstance(value, type) else None
             for name in named & state.keys() if type(state) is dict else ():
                 part = self.template(state[name])
                 if isinstance(part, Filled):

@@ -17,10 +17,8 @@ from tfdb.errors import Incompatible
 
 DROPPED_BY_XLA = ("CheckNumerics", "Assert")
 XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
-CALLING_OPS = frozenset(
-    ("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", "PartitionedCall", "StatefulPartitionedCall")
-)
-CALL_OPS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
+CALL_OPS = ("PartitionedCall", "StatefulPartitionedCall")
+CALLING_OPS = frozenset(("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", *CALL_OPS))
 FUNCTION_ATTRIBUTES = ("f", "then_branch", "else_branch", "body", "cond", "branches")
 
 
@@ -149,7 +147,7 @@ def is_undefined(value: object) -> bool:
     )
 
 
-def is_symbolic_array(value: object) -> bool:
+def is_symbolic_array(value: Any) -> bool:
     """Whether the value is a TensorArray of a graph."""
     return type(value).__name__ == "TensorArray" and hasattr(value, "_implementation") and is_symbolic(value.flow)
 
@@ -178,7 +176,7 @@ def visible(tensor: Any, graph: Any, of_closure: bool = False) -> bool:
 
 def is_of_dataset(graph: Any) -> bool:
     """Whether tf.data traced the graph: a function of `map`, `reduce`, or the body of a loop over a dataset."""
-    return graph.name.startswith("Dataset_") if isinstance(graph, func_graph_class()) else False
+    return bool(graph.name.startswith("Dataset_"))
 
 
 def is_scratch(graph: Any) -> bool:
@@ -238,13 +236,6 @@ def in_vectorisation(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
-    """AutoGraph's map for the code this thread is running: generated (file, line) -> user's (file, line, function)."""
-    stacks = private("util.tf_stack", "_source_mapper_stacks")
-    key = private("util.tf_stack", "_get_thread_key")()
-    return stacks[key][-1].get_effective_source_map() if key in stacks else {}
 
 
 def plant(callback: Callable[..., Any], tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import generated, internals
+from tfdb import generated, internals, internals_autograph
 from tfdb.linehooks import HookPoint, Planter, is_exporting, traced_stack
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
@@ -18,7 +18,7 @@ def begins(frame: FrameType) -> str | None:
     code = frame.f_code
     if GENERATED_FILE not in code.co_filename:
         return "line"
-    if (code.co_filename, frame.f_lineno) not in internals.generated_lines():
+    if (code.co_filename, frame.f_lineno) not in internals_autograph.generated_lines():
         return None
     return generated.kind(code.co_filename, frame.f_lineno)
 

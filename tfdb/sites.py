@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from . import blame, internals, internals_gate, internals_gradients
+from . import blame, internals, internals_autograph, internals_gate, internals_gradients
 from .report import UserLine
 from .sourcemap import Activation, activations
 
@@ -46,7 +46,7 @@ def user_line(frame: FrameType | None) -> UserLine | None:
 
 def traced(frame: FrameType | None) -> Iterator[Activation]:
     """The activations of a stack that traces; a replica's thread has no map of AutoGraph's own."""
-    return activations(frame, internals.generated_lines() or internals_gradients.all_generated_lines())
+    return activations(frame, internals_autograph.generated_lines() or internals_gradients.all_generated_lines())
 
 
 def site_in_graph(frame: FrameType | None) -> blame.Site:

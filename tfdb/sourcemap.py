@@ -6,6 +6,7 @@ puts them together again: the user's file, line and function, and the frames tha
 
 import functools
 import inspect
+import linecache
 import operator
 import os
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, internals_autograph, syntax
 
 SCAFFOLDING = re.compile(
     r"(if_body|else_body|loop_body|loop_test|extra_test|get_state|set_state|body|orelse|test|<lambda>)(_\d+)?"
@@ -102,7 +103,7 @@ def activations(
     where a frame stands: of a frame that an exception left, only the traceback knows.
     """
     if lines is None:
-        lines = internals.generated_lines() if internals.loaded() else {}
+        lines = internals_autograph.generated_lines() if internals.loaded() else {}
     inner: list[FrameType] = []
     origin: tuple[str, int, str] | None = None
     while frame is not None:
@@ -156,8 +157,15 @@ def converted(origin: tuple[str, int, str], base: FrameType, inner: list[FrameTy
         shift = shift_of_wrapper(entity, code) if code.co_name == name else 0
         found = find_code(code, name, lineno + shift)
         if found is not None:
-            return Activation(found.co_filename, lineno + shift, name, found, (base, *reversed(inner)))
-    return Activation(filename, lineno, name, None, (base, *reversed(inner)))
+            line = statement_line(found.co_filename, lineno + shift)
+            return Activation(found.co_filename, line, name, found, (base, *reversed(inner)))
+    return Activation(filename, statement_line(filename, lineno), name, None, (base, *reversed(inner)))
+
+
+@functools.lru_cache(maxsize=4096)
+def statement_line(filename: str, lineno: int) -> int:
+    """The first line of the statement; AutoGraph maps one of several lines to any of them."""
+    return syntax.first_line("".join(linecache.getlines(filename)), lineno)
 
 
 def converted_entities(base: FrameType) -> Iterator[Any]:
