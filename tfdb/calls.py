@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tfdb import internals, internals_graphs
+from tfdb.sourcemap import activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,13 @@ class CallDoor:
                 self.after_call(frame)
 
         return call_flat
+
+    def frames_of(self, graph: str) -> list[tuple[FrameType, int]]:
+        """The eager stack, outermost first, of the thread that is running this graph; empty when none can be told."""
+        calls = [call for call in list(self.active) if f"_{graph}_" in f"_{call.function}_"]
+        if not calls:
+            return []
+        return [(each.base, each.lineno) for each in reversed(list(activations(calls[-1].frame)))]
 
     def cleaning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of exceptions: what the user meant, when the failure is only its carrier."""

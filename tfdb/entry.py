@@ -18,7 +18,7 @@ from tfdb.watchstops import Ending, WatchStops
 _undo: list[Callable[[], None]] = []
 
 
-def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending: Ending = Ending()) -> Any:
+def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending: Ending | None = None) -> Any:
     """Make this process the debugger's: `breakpoint()`, `pdb.set_trace()` and `ipdb.set_trace()` stop in tfdb.
 
     Returns the debugger; `commands` run at its first stop.
@@ -29,6 +29,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     now = session.current(prompt.make_debugger)
     debugger = now.debugger
     debugger.rcLines.extend(commands)
+    ending = ending or Ending()
     now.watches = WatchStops(now, ending)
     _undo.append(now.watches.watching.stop)
     now.watches.start(watches)
@@ -175,5 +176,3 @@ def namespaces(globals: dict[str, Any] | None, locals: dict[str, Any] | None) ->
     """The names to run in: `__main__`'s by default, as in pdb."""
     chosen = sys.modules["__main__"].__dict__ if globals is None else globals
     return chosen, chosen if locals is None else locals
-
-

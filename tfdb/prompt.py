@@ -26,13 +26,26 @@ from tfdb.commands.tensors import TensorCommands
 from tfdb.commands.watches import WatchCommands
 from tfdb.errors import Quit
 from tfdb.linehooks import Hit
-from tfdb.session import GraphStop, Session, Stepping
+from tfdb.session import Session
 from tfdb.sourcemap import in_site_packages, is_hidden, is_user
+from tfdb.stopping import GraphStop, Stepping
 
 PLAIN_PROMPT = "(tfdb) "
+SAID_YES, SAID_NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
-class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, TensorCommands, GradTableCommands, GradientCommands, ErrorCommands, RerunCommands, StopCommands):
+class Commands(
+    WatchCommands,
+    CompletingPrompt,
+    GraphCommands,
+    NodeCommands,
+    TensorCommands,
+    GradTableCommands,
+    GradientCommands,
+    ErrorCommands,
+    RerunCommands,
+    StopCommands,
+):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session
@@ -45,9 +58,9 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
 
     def start_running(self) -> None:
         """Begin in the state after `c`: nothing but a breakpoint or a set_trace() stops."""
-        self.reset()  # type: ignore[attr-defined]
+        self.reset()
         self.botframe = sys._getframe(1)
-        self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+        self._set_stopinfo(self.botframe, None, -1)
 
     # -- the stack ------------------------------------------------------------------------------------------------
 
@@ -58,7 +71,7 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
             stack = stop.callers + [(frame, frame.f_lineno) for frame in stop.frames]
             current = len(stack) - 1
         else:
-            stack, current = super().get_stack(f, t)  # type: ignore[misc]
+            stack, current = super().get_stack(f, t)
             if t is not None:
                 stack = self.stack_of_wreck(t) or stack
                 current = len(stack) - 1
@@ -78,9 +91,21 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         Leave the frames of TensorFlow, Keras, Python and tfdb out of `w`, `u` and `d` (the default), or show them.
         Without an argument, say which.
 
-        Example: `skip_hidden False`, then `w` shows how Keras came to call your layer.
+        Example, to see how Keras came to call your layer:
+
+            (tfdb) skip_hidden False
+            (tfdb) w
         """
-        words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+        words = {
+            "true": True,
+            "yes": True,
+            "on": True,
+            "1": True,
+            "false": False,
+            "no": False,
+            "off": False,
+            "0": False,
+        }
         if arg.strip().lower() in words:
             self.skip_hidden = words[arg.strip().lower()]
             frame = self.curframe
@@ -88,9 +113,9 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
             frames = [each for each, _ in self.stack]
             self.curindex = frames.index(frame) if frame in frames else self.curindex
         elif arg:
-            self.error("skip_hidden takes True or False")  # type: ignore[attr-defined]
+            self.error("skip_hidden takes True or False")
             return
-        self.message(f"library frames are {'hidden' if self.skip_hidden else 'shown'}")  # type: ignore[attr-defined]
+        self.message(f"library frames are {'hidden' if self.skip_hidden else 'shown'}")
 
     # -- graph stops ----------------------------------------------------------------------------------------------
 
@@ -101,14 +126,14 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         self.bring_displays(stop)
         sys.stdout.flush()
         try:
-            self.message(stop.title or stop_line(stop))  # type: ignore[attr-defined]
+            self.message(stop.title or stop_line(stop))
             if stop.reason == "breakpoint":
                 self.note_on_tracing(stop)
             if stop.event == "return":
-                self.message("--Return--")  # type: ignore[attr-defined]
-                self.interaction(frame, None)  # type: ignore[attr-defined]
+                self.message("--Return--")
+                self.interaction(frame, None)
             else:
-                self.user_line(frame)  # type: ignore[attr-defined]
+                self.user_line(frame)
         finally:
             self.graph_stop = None
         if self.quitting:
@@ -117,23 +142,21 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
     def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:
         """One prompt at a time, in any thread."""
         with self.session.lock, self.session.prompting():
-            super().interaction(frame, tb_or_exc)  # type: ignore[misc]
-
-    def onecmd(self, line: str) -> bool:
-        """Carry out one command; what it evaluates never stops."""
-        with self.session.evaluating():
-            return bool(super().onecmd(line))  # type: ignore[misc]
+            super().interaction(frame, tb_or_exc)
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
         frame, event = hit.frames()[-1], hit.point.event
         named = event.startswith("<")
         code = SimpleNamespace(
-            co_filename=event if named else frame.filename, co_name=frame.function, co_firstlineno=frame.firstlineno, co_flags=0
+            co_filename=event if named else frame.filename,
+            co_name=frame.function,
+            co_firstlineno=frame.firstlineno,
+            co_flags=0,
         )
         lineno = 0 if named else frame.lineno
         scope = SimpleNamespace(f_code=code, f_lineno=lineno, f_globals=frame.globals, f_locals=frame.locals)
-        return "breakpoint" if self.break_here(scope) else None  # type: ignore[attr-defined]
+        return "breakpoint" if self.break_here(scope) else None
 
     # -- stepping -------------------------------------------------------------------------------------------------
 
@@ -142,44 +165,45 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         stop = self.graph_stop
         if stop is None:
             return False
-        entry = stop.live_frame(frame) if frame is not None else (stop.live or [None])[-1]
+        last = stop.live[-1] if stop.live else None
+        entry = stop.live_frame(frame) if frame is not None else last
         if entry is None or (entry.activation == 0 and kind != "step"):
             self.session.stepping = Stepping("eager")
             return False
         self.session.stepping = Stepping(kind, entry.activation, lineno)
-        self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+        self._set_stopinfo(self.botframe, None, -1)
         return True
 
     def set_step(self) -> None:
         if not self.graph_step("step"):
             self.session.arm()
-            super().set_step()  # type: ignore[misc]
+            super().set_step()
 
     def set_next(self, frame: FrameType) -> None:
         if not self.graph_step("next", frame):
-            super().set_next(frame)  # type: ignore[misc]
+            super().set_next(frame)
 
     def set_return(self, frame: FrameType) -> None:
         if not self.graph_step("return", frame):
-            super().set_return(frame)  # type: ignore[misc]
+            super().set_return(frame)
 
     def set_until(self, frame: FrameType, lineno: int | None = None) -> None:
         if not self.graph_step("until", frame, lineno or frame.f_lineno + 1):
-            super().set_until(frame, lineno)  # type: ignore[misc]
+            super().set_until(frame, lineno)
 
     def set_continue(self) -> None:
         if self.graph_stop is not None:
             self.session.stepping = None
-            self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]
+            self._set_stopinfo(self.botframe, None, -1)
         else:
             self.session.stepping = None
-            super().set_continue()  # type: ignore[misc]
+            super().set_continue()
 
     def step_in_eager(self, frame: FrameType | None) -> None:
         """A graph call is over while stepping: stop at the next line of the eager code that made it."""
         self.stepping_thread = threading.get_ident()
         if self.session.stepping is None or self.session.stepping.kind != "eager":
-            super().set_step()  # type: ignore[misc]
+            super().set_step()
         while frame is not None:
             if is_user(frame.f_code.co_filename):
                 frame.f_trace = self.trace_dispatch
@@ -196,7 +220,7 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         if internals.current_graph() is not None:
             return None
         try:
-            return super().trace_dispatch(frame, event, arg)  # type: ignore[misc]
+            return super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
             sys.settrace(None)
             if internals.in_py_function(frame) and not self.running_again:
@@ -211,67 +235,67 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         """bdb's question: does a step end in this eager frame?  Not in a library that calls the user's code back."""
         if self.stepping_thread != threading.get_ident():
             return False
-        if frame is not self.stopframe and self.is_out_of_sight(frame.f_code.co_filename):  # type: ignore[attr-defined]
+        if frame is not self.stopframe and self.is_out_of_sight(frame.f_code.co_filename):
             return False
-        return bool(super().stop_here(frame))  # type: ignore[misc]
+        return bool(super().stop_here(frame))
 
     def user_line(self, frame: FrameType) -> None:
         """A stop at a line.  At the program's first, a breakpoint that `-c` set makes it run on to that one."""
-        if self.at_start and self.rcLines:  # type: ignore[attr-defined]
+        if self.at_start and self.rcLines:
             self.at_start = False
             self.run_first_commands(frame)
-            if self.breaks or self.quitting or self.stopframe is not None:  # type: ignore[attr-defined]
+            if self.breaks or self.quitting or self.stopframe is not None:
                 return
         self.at_start = False
-        super().user_line(frame)  # type: ignore[misc]
+        super().user_line(frame)
 
     def run_first_commands(self, frame: FrameType) -> None:
         """Run the commands of .pdbrc files and of `-c` at the program's first line."""
-        lines, self.rcLines = self.rcLines, []  # type: ignore[attr-defined, has-type]
-        self.setup(frame, None)  # type: ignore[attr-defined]
+        lines, self.rcLines = self.rcLines, []
+        self.setup(frame, None)
         resumed = False
         while lines and not resumed:
-            resumed = bool(self.onecmd(self.precmd(lines.pop(0).strip())))  # type: ignore[attr-defined]
+            resumed = bool(self.onecmd(self.precmd(lines.pop(0).strip())))
         self.rcLines = lines
-        if not resumed and (self.breaks or self.start_at_once):  # type: ignore[attr-defined]
+        if not resumed and (self.breaks or self.start_at_once):
             self.set_continue()
-        self.forget()  # type: ignore[attr-defined]
+        self.forget()
 
     def set_break(self, *args: Any, **kwargs: Any) -> str | None:
         """Set a breakpoint; functions that were traced before are traced anew when they are next called."""
-        error: str | None = super().set_break(*args, **kwargs)  # type: ignore[misc]
+        error: str | None = super().set_break(*args, **kwargs)
         if error is None:
             self.session.arm()
             self.trace_threads()
         return error
 
     def _prune_breaks(self, filename: str, lineno: int) -> None:
-        super()._prune_breaks(filename, lineno)  # type: ignore[misc]
+        super()._prune_breaks(filename, lineno)
         self.trace_threads()
 
     def trace_threads(self) -> None:
         """While there are breakpoints, threads that the program starts are traced as its main thread is."""
-        if self.breaks and threading.gettrace() is None:  # type: ignore[attr-defined]
+        if self.breaks and threading.gettrace() is None:
             threading.settrace(self.trace_dispatch)
-        elif not self.breaks:  # type: ignore[attr-defined]
+        elif not self.breaks:
             self.leave_threads()
 
     def leave_threads(self) -> None:
         """Trace no thread that starts from now on."""
         if threading.gettrace() == self.trace_dispatch:
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
 
     def _set_stopinfo(self, *arguments: Any) -> None:
         self.stepping_thread = threading.get_ident()
-        super()._set_stopinfo(*arguments)  # type: ignore[misc]
+        super()._set_stopinfo(*arguments)
 
     def breakpoints(self) -> frozenset[tuple[str, int]]:
         """The places of all breakpoints, enabled or not."""
-        return frozenset((filename, line) for filename, lines in self.breaks.items() for line in lines)  # type: ignore[attr-defined]
+        return frozenset((filename, line) for filename, lines in self.breaks.items() for line in lines)
 
     def is_stepping(self) -> bool:
         """Whether `s` is under way in eager code."""
-        return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()  # type: ignore[attr-defined]
+        return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()
 
     def interrupted_at(self, frame: FrameType | None) -> None:
         """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line.
@@ -287,23 +311,23 @@ class Commands(WatchCommands, CompletingPrompt, GraphCommands, NodeCommands, Ten
         self.session.interrupted = False
         while frame is not None and self.is_hidden(frame) and frame.f_back is not None:
             frame = frame.f_back
-        self.message("\nProgram interrupted. (Use 'cont' to resume.)")  # type: ignore[attr-defined]
+        self.message("\nProgram interrupted. (Use 'cont' to resume.)")
         self.step_in_eager(frame)
         trace = sys.gettrace()
         sys.settrace(None)
         self.interaction(frame, None)
-        if self.quitting:  # type: ignore[has-type]
+        if self.quitting:
             raise Quit(1)
-        if self.trace_function() is not None or self.stopframe is not self.botframe:  # type: ignore[attr-defined]
+        if self.trace_function() is not None or self.stopframe is not self.botframe:
             sys.settrace(trace)
 
     def trace_function(self) -> Any:
         """The trace function that a thread needs now: bdb's while there are breakpoints or eager code is stepped."""
-        return self.trace_dispatch if self.breaks or self.is_stepping() else None  # type: ignore[attr-defined]
+        return self.trace_dispatch if self.breaks or self.is_stepping() else None
 
     def breaks_in(self, filename: str) -> bool:
         """Whether a file has breakpoints."""
-        return self.canonic(filename) in self.breaks  # type: ignore[attr-defined]
+        return self.canonic(filename) in self.breaks
 
 
 def stop_line(stop: GraphStop) -> str:

@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -26,44 +25,12 @@ from tfdb.linetracer import LineTracer
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
+from tfdb.stopping import GraphStop, Stepping, after_return, reads_dataset, steps_here, without_the_line_shown
 from tfdb.traces import Recorder
 from tfdb.twins import Needs, Twins
 
+POLL_SECONDS = 0.1  # between two looks at what the open prompt is doing
 LINES = ("line", "iteration")
-
-
-@dataclass(frozen=True, slots=True)
-class Stepping:
-    """How far a graph runs before the next stop: "step", or "next", "return", "until" in one activation."""
-
-    kind: str
-    activation: int = 0
-    lineno: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStop:
-    """A stop inside a running graph: the stand-in frames, outermost first, and what they stand for.
-
-    `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.
-    """
-
-    hit: Hit | None
-    frames: list[FrameType]
-    live: list[LiveFrame]
-    callers: list[tuple[FrameType, int]]
-    number_of_pass: int
-    reason: str
-    event: str
-    title: str = ""
-    report: Any = None
-
-    def live_frame(self, frame: FrameType) -> LiveFrame | None:
-        """What a frame object of this stop stands for, or None when it is an eager caller's."""
-        for stand_in, entry in zip(self.frames, self.live, strict=True):
-            if stand_in is frame:
-                return entry
-        return None
 
 
 class Session:
@@ -74,7 +41,6 @@ class Session:
         self.own: Any = None
         self.lock = threading.RLock()
         self.at_prompt: set[int] = set()
-        self.evaluations = 0  # commands of the user that are being carried out now
         self.passes: Counter[int] = Counter()
         self.before: dict[int, tuple[str, int]] = {}
         self.stepping: Stepping | None = None
@@ -90,25 +56,29 @@ class Session:
         self.ring = Ring()
         self.keeper = Keeper()
         self.process = os.getpid()
-        self.op_breaks = OpBreaks(
-            Watched(
-                lambda: [name for name in self.debugger.breaks if name.startswith(("<op:", "<layer:"))],
-                lambda: self.twins.active_tracer() is not None,
-                self.plant_named,
-                self.stop_eagerly,
-            )
+        self.op_breaks = OpBreaks(self.watched())
+        self.twins = Twins(self.needs())
+
+    def watched(self) -> Watched:
+        """What the breakpoints on ops and layers ask the session."""
+        return Watched(
+            lambda: [name for name in self.debugger.breaks if name.startswith(("<op:", "<layer:"))],
+            lambda: self.twins.active_tracer() is not None,
+            self.plant_named,
+            self.stop_eagerly,
         )
-        self.twins = Twins(
-            Needs(
-                lambda: self.debugger.breakpoints() | self.late_watches,
-                lambda: self.debugger.is_stepping(),
-                lambda: threading.get_ident() in self.at_prompt,
-                self.tracer,
-                self.step_into,
-                self.ring.called,
-                self.say_retraced,
-                lambda: self.debugger.trace_function(),
-            )
+
+    def needs(self) -> Needs:
+        """What the doors of `tf.function`s ask the session."""
+        return Needs(
+            lambda: self.debugger.breakpoints() | self.late_watches,
+            lambda: self.debugger.is_stepping(),
+            lambda: threading.get_ident() in self.at_prompt,
+            self.tracer,
+            self.step_into,
+            self.ring.called,
+            self.say_retraced,
+            lambda: self.debugger.trace_function(),
         )
 
     @property
@@ -195,18 +165,21 @@ class Session:
     def say_retraced(self, function: Any) -> None:
         """A function that ran before is traced again; its Python effects show that to the user, so say it, once."""
         name = getattr(function.python_function, "__name__", "a function")
+        what = "breakpoints" if self.debugger.breaks else "the watch"
         effects = "what it prints or counts in Python while tracing happens once more"
-        what = f"{name} is traced again for breakpoints: {effects}"
-        if what not in self.said:
-            self.said.add(what)
-            self.debugger.message(what)
+        self.say_once(f"{name} is traced again for {what}: {effects}", self.debugger.message)
 
     def could_not_plant(self, frame: FrameType, error: Exception) -> None:
         """A line could not get its hook: say so once for each kind of reason, and go on."""
         what = f"{type(error).__name__}: {error}"
+        where = f"no stop in {frame.f_code.co_name} near line {frame.f_lineno}"
+        self.say_once(what, lambda text: self.debugger.error(f"{where}: {text}"))
+
+    def say_once(self, what: str, say: Callable[[str], None]) -> None:
+        """Tell the user something that would be noise the second time."""
         if what not in self.said:
             self.said.add(what)
-            self.debugger.error(f"no stop in {frame.f_code.co_name} near line {frame.f_lineno}: {what}")
+            say(what)
 
     def interrupt(self) -> None:
         """Ctrl-C was typed: the next hook stops for it, if one comes before Python does."""
@@ -236,36 +209,41 @@ class Session:
             return
         try:
             if hit.point.event not in LINES or self.stepping or self.interrupted or self.debugger.breaks:
-                with self.lock:
+                if not self.turn(hit):
+                    return
+                try:
                     reason = None if self.quitting else self.reason(hit)
                     if reason is not None:
                         self.stop(hit, reason)
+                finally:
+                    self.lock.release()
         except Exception as error:
             self.debugger.error(f"tfdb could not stop here, the program goes on. {type(error).__name__}: {error}")
         if self.quitting is not None:
             raise self.quitting
 
+    def turn(self, hit: Hit) -> bool:
+        """Wait until no other prompt is open and take the lock; False when the open one waits for this hit to go on."""
+        while not self.lock.acquire(timeout=POLL_SECONDS):
+            if self.is_evaluated(hit):
+                return False
+        return True
+
     def is_evaluated(self, hit: Hit) -> bool:
         """Whether the hit comes from what the user evaluates at the prompt, which waits for it: stopping would hang.
 
-        Runs of graphs are known by their name; of a dataset nobody knows who reads it.
+        Runs of graphs are known by their name; of a dataset, by a reader at the prompt.
         """
         if threading.get_ident() in self.at_prompt:
             return True
+        if not self.at_prompt:
+            return False
         graph = (self.planter.open_calls.chain(hit.point.function) or hit.point).graph
         names = [call.function for call in list(self.door.active) if call.thread in self.at_prompt]
-        if self.evaluations and graph.startswith("Dataset_"):
+        if any(f"_{graph}_" in f"_{name}_" for name in names):
             return True
-        return any(f"_{graph}_" in f"_{name}_" for name in names)
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Mark that a command of the user is being carried out."""
-        self.evaluations += 1
-        try:
-            yield
-        finally:
-            self.evaluations -= 1
+        frames = sys._current_frames()
+        return graph.startswith("Dataset_") and any(reads_dataset(frames.get(each)) for each in list(self.at_prompt))
 
     def is_repeated(self, point: HookPoint) -> bool:
         """Whether a loop's first iteration begins on the header that was reported just now, before the loop."""
@@ -305,9 +283,9 @@ class Session:
         chain = self.planter.open_calls.chain(hit.point.function)
         entries = chain.frames + entries if chain is not None else entries
         callers = [live(frame, ()) for frame in (chain or hit.point).callers]
-        real = self.caller_frames((chain or hit.point).graph) if callers_now is None else callers_now
+        real = self.door.frames_of((chain or hit.point).graph) if callers_now is None else callers_now
         if entries[-1].activation == 0 and callers_now is None and hit.point.graph:
-            real = self.without_the_line_shown(real, entries[-1])
+            real = without_the_line_shown(real, entries[-1])
         stack = entries if real else callers + entries
         self.stepping = None
 
@@ -323,7 +301,7 @@ class Session:
 
     def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame]) -> None:
         """Open the prompt at the origin that a watch found; `title` is its screen, `report` what `why` explains."""
-        real = [] if stack else self.caller_frames("")
+        real = [] if stack else self.door.frames_of("")
 
         def ask(frames: list[FrameType]) -> None:
             stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report)
@@ -341,16 +319,6 @@ class Session:
         _, lineno = self.before.get(frame.activation, ("", frame.lineno))
         return dataclasses.replace(frame, lineno=lineno)
 
-    @staticmethod
-    def without_the_line_shown(real: list[tuple[FrameType, int]], shown: LiveFrame) -> list[tuple[FrameType, int]]:
-        """The callers outside the one that stands in for a graph with no user line; it lends its locals."""
-        for n, (frame, lineno) in reversed(list(enumerate(real))):
-            if (frame.f_code.co_filename, lineno) == (shown.filename, shown.lineno):
-                for name, value in frame.f_locals.items():
-                    shown.locals.setdefault(name, value)
-                return real[:n]
-        return real
-
     @contextmanager
     def prompting(self) -> Iterator[None]:
         """Mark this thread as standing at a prompt: nothing it evaluates there stops again."""
@@ -363,13 +331,6 @@ class Session:
         finally:
             if not again:
                 self.at_prompt.discard(thread)
-
-    def caller_frames(self, graph: str) -> list[tuple[FrameType, int]]:
-        """The eager stack, outermost first, of the thread that is running this graph; empty when none can be told."""
-        calls = [call for call in list(self.door.active) if f"_{graph}_" in f"_{call.function}_"]
-        if not calls:
-            return []
-        return [(each.base, each.lineno) for each in reversed(list(activations(calls[-1].frame)))]
 
     def after_call(self, frame: FrameType) -> None:
         """A graph call is over on this thread: stepping goes on in the eager code that made it."""
@@ -404,25 +365,6 @@ class Session:
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
         return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks, tapes.log
-
-
-def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:
-    """What a wish about the function that is returning now becomes: about its caller."""
-    if stepping.activation != entries[-1].activation or stepping.kind == "step":
-        return stepping
-    caller = next((entry.activation for entry in entries[-2::-1] if not entry.hidden), 0)
-    return Stepping("next", caller) if stepping.kind == "return" and caller else Stepping("step")
-
-
-def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:
-    """Whether a step ends at this event, by pdb's rules."""
-    if stepping.kind == "step":
-        return True
-    if activation != stepping.activation:
-        return False
-    if event == "return":
-        return True
-    return stepping.kind == "next" or (stepping.kind == "until" and lineno >= stepping.lineno)
 
 
 _current: list[Session] = []

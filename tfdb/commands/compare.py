@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator
 
 from tfdb import compare, internals_rerun, render, rerun
+from tfdb.commands.base import PromptBase
 from tfdb.compare import Comparison, Difference, Parting
 from tfdb.errors import TfdbError
 
 
-class CompareCommands:
+class CompareCommands(PromptBase):
     """`compare`."""
 
     def do_compare(self, arg: str) -> None:
@@ -25,15 +26,15 @@ class CompareCommands:
             (tfdb) compare distance
         """
         try:
-            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:  # type: ignore[attr-defined]
+            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:
                 raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
-            target = self.target(arg.strip())  # type: ignore[attr-defined]
-            found = compare.compare(target, self.undisturbed, self.substitutes(target))  # type: ignore[attr-defined]
+            target = self.target(arg.strip())
+            found = compare.compare(target, self.undisturbed, self.substitutes(target))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
             return
         for line in lines(found):
-            self.message(line)  # type: ignore[attr-defined]
+            self.message(line)
 
 
 def lines(found: Comparison) -> Iterator[str]:

@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
+from tfdb.commands.base import PromptBase
 from tfdb.completion import NODE_COMMANDS, Completion, toolbar
 
 OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")
 WORD = re.compile(r"\S*$")
 
 
-class CompletingPrompt:
+class CompletingPrompt(PromptBase):
     """Mixed in before a pdb class; neither prompt nor completion changes what commands do."""
 
     @property
@@ -31,7 +32,7 @@ class CompletingPrompt:
             whole = word[0] if word else text
             start = len(whole) - len(text)
             own = [each[start:] for each in self.completion.candidates(line, whole)]
-            super().complete(text, 0)  # type: ignore[misc]
+            super().complete(text, 0)
             found = list(dict.fromkeys([*own, *(getattr(self, "completion_matches", None) or ())]))
             setattr(self, "completion_matches", found)  # noqa: B010  # cmd's own
         matches = getattr(self, "completion_matches", ())
@@ -40,8 +41,8 @@ class CompletingPrompt:
     def pt_init(self, pt_session_options: Any = None) -> None:
         """IPython's terminal prompt: with the toolbar, and with tfdb's names in its completer."""
         chosen = {"bottom_toolbar": self.bottom_toolbar, **(pt_session_options or {})}
-        super().pt_init(chosen)  # type: ignore[misc]
-        completer = self._ptcomp.ipy_completer  # type: ignore[attr-defined]
+        super().pt_init(chosen)
+        completer = self._ptcomp.ipy_completer
         completer.custom_matchers.insert(0, self.matcher())
 
     def matcher(self) -> Any:
@@ -67,4 +68,4 @@ class CompletingPrompt:
 
     def bottom_toolbar(self) -> str | None:
         """The line below IPython's prompt at a graph stop; none elsewhere."""
-        return toolbar(self.graph_stop) or None  # type: ignore[attr-defined]
+        return toolbar(self.graph_stop) or None

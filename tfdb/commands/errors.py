@@ -4,11 +4,12 @@ from types import FrameType
 from typing import Any
 
 from tfdb import evidence, render
+from tfdb.commands.base import PromptBase
 from tfdb.frames import LiveFrame
 from tfdb.postmortem import Wreck
 
 
-class ErrorCommands:
+class ErrorCommands(PromptBase):
     """`why` and `full`, and the prompt after an error."""
 
     wreck: Wreck | None = None
@@ -19,12 +20,12 @@ class ErrorCommands:
         self.wreck = wreck
         error = wreck.failure.error
         for line in postmortem_lines(wreck, render.terminal_width()):
-            self.message(line)  # type: ignore[attr-defined]
+            self.message(line)
 
         def ask(stack: list[tuple[FrameType, int]]) -> None:
             self.wreck_stack = stack
             chained = hasattr(self, "_get_tb_and_exceptions")
-            self.interaction(None, error if chained else error.__traceback__)  # type: ignore[attr-defined]
+            self.interaction(None, error if chained else error.__traceback__)  # type: ignore[arg-type]
 
         try:
             wreck.standing(ask)
@@ -60,21 +61,21 @@ class ErrorCommands:
             self.why_expression(arg)
         elif self.wreck is not None:
             for line in why_lines(self.wreck, render.terminal_width()):
-                self.message(line)  # type: ignore[attr-defined]
+                self.message(line)
         else:
-            self.error("there is nothing to explain here: no error has stopped the program")  # type: ignore[attr-defined]
+            self.error("there is nothing to explain here: no error has stopped the program")
 
     def why_expression(self, expression: str) -> None:
         """Explain a value."""
         try:
-            value = self._getval(expression)  # type: ignore[attr-defined]
+            value = self._getval(expression)
         except Exception:
             return
         leak = evidence.leak(expression, value)
         if leak is None:
-            self.message(f"{expression} is no tensor of a graph; nothing is known to be wrong with it")  # type: ignore[attr-defined]
+            self.message(f"{expression} is no tensor of a graph; nothing is known to be wrong with it")
         else:
-            self.message(evidence.explained_leak(leak))  # type: ignore[attr-defined]
+            self.message(evidence.explained_leak(leak))
 
     def do_full(self, arg: str) -> None:
         """full
@@ -86,9 +87,9 @@ class ErrorCommands:
             (tfdb) full
         """
         if self.wreck is None:
-            self.error("full shows an error's whole text, and there is none here")  # type: ignore[attr-defined]
+            self.error("full shows an error's whole text, and there is none here")
         else:
-            self.message(self.wreck.full.rstrip())  # type: ignore[attr-defined]
+            self.message(self.wreck.full.rstrip())
 
 
 def postmortem_lines(wreck: Wreck, width: int) -> list[str]:

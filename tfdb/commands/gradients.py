@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes, tensors
 from tfdb.asked import Asked, asked
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.lostgrads import Question
 from tfdb.sourcemap import Activation
@@ -16,7 +17,7 @@ NO_GRADIENTS = "No gradients provided for any variable"
 MOST_NAMES = 8
 
 
-class GradientCommands:
+class GradientCommands(PromptBase):
     """`why` for lost gradients, and `tape`."""
 
     def do_why(self, arg: str) -> None:
@@ -33,15 +34,15 @@ class GradientCommands:
         """
         try:
             if not self.why_gradient(arg.strip()):
-                super().do_why(arg)  # type: ignore[misc]
+                super().do_why(arg)
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def why_gradient(self, arg: str) -> bool:
         """Explain a lost gradient; False when the question is about something else."""
         if not internals.loaded():
             return False
-        wreck = self.wreck  # type: ignore[attr-defined]
+        wreck = self.wreck
         if not arg:
             if wreck is None or NO_GRADIENTS not in str(wreck.failure.root):
                 return False
@@ -58,7 +59,7 @@ class GradientCommands:
     def variable_of(self, expression: str) -> Any:
         """The variable that an expression is, or whose gradient it is (`grads[0]`); None for anything else."""
         try:
-            value = self.evaluate(expression)  # type: ignore[attr-defined]
+            value = self.evaluate(expression)
         except Exception:
             return None
         if value is None:
@@ -78,7 +79,7 @@ class GradientCommands:
 
     def asked_here(self) -> Asked | None:
         """The gradient that the program asks for at this stop."""
-        wreck = self.wreck  # type: ignore[attr-defined]
+        wreck = self.wreck
         lost = tapes.log.lost
         if wreck is not None and lost is not None:
             return Asked(lost.tape, lost.target, lost.sources, None)
@@ -89,7 +90,7 @@ class GradientCommands:
 
     def activations_here(self) -> Iterator[Activation]:
         """This stop's frames, innermost first."""
-        for frame, line in reversed(self.stack):  # type: ignore[attr-defined]
+        for frame, line in reversed(self.stack):
             code = frame.f_code
             yield Activation(code.co_filename, line, code.co_name, code, (frame,))
 
@@ -107,10 +108,10 @@ class GradientCommands:
         question = Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
         answer = lostgrads.answers(question, tapes.log)
         if answer is None:
-            self.message(f"{names[0]} is connected to the loss: nothing cuts the gradient")  # type: ignore[attr-defined]
+            self.message(f"{names[0]} is connected to the loss: nothing cuts the gradient")
         else:
             width, color = render.terminal_width(), hasattr(self, "shell") and sys.stdout.isatty()
-            self.message(screens.watch_screen(nonegrads.report(question, answer), width, color))  # type: ignore[attr-defined]
+            self.message(screens.watch_screen(nonegrads.report(question, answer), width, color))
         return True
 
     def do_tape(self, arg: str) -> None:
@@ -126,9 +127,9 @@ class GradientCommands:
             (tfdb) tape loss, model.trainable_variables
         """
         try:
-            self.message("\n".join(self.gradients(arg) if arg.strip() else tape_lines(self.tapes_here())))  # type: ignore[attr-defined]
+            self.message("\n".join(self.gradients(arg) if arg.strip() else tape_lines(self.tapes_here())))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def do_backward(self, arg: str) -> None:
         """backward EXPRESSION
@@ -145,7 +146,7 @@ class GradientCommands:
             for name, tensor in self.named_tensors(arg):
                 self.lasting_tape()[1].asked.append((name, tensor, self.say_gradient))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def named_tensors(self, arg: str) -> list[tuple[str, Any]]:
         """The tensors that a list of expressions names."""
@@ -154,7 +155,7 @@ class GradientCommands:
         except SyntaxError as error:
             raise TfdbError(f"cannot read {arg!r}") from error
         names = [ast.unparse(part) for part in getattr(parts, "elts", ())]
-        found = [(name, self.value_of(name)) for name in names]  # type: ignore[attr-defined]
+        found = [(name, self.value_of(name)) for name in names]
         if not found or not all(hasattr(value, "_id") and lostgrads.is_tensor(value) for _, value in found):
             raise TfdbError("backward takes tensors, for example `backward hidden`")
         return found
@@ -162,11 +163,11 @@ class GradientCommands:
     def say_gradient(self, name: str, gradient: Any) -> None:
         """Print a gradient that was asked for."""
         line = "None" if gradient is None else shown(gradient, "")
-        self.message(f"gradient of {name}  {line}")  # type: ignore[attr-defined]
+        self.message(f"gradient of {name}  {line}")
 
     def lasting_tape(self) -> tuple[Any, tapes.Recording]:
         """The innermost tape, if gradients can be had of it without using it up."""
-        if self.graph_stop is not None:  # type: ignore[attr-defined]
+        if self.graph_stop is not None:
             raise TfdbError("a graph's gradients were built when it was traced: `rerun` runs it eagerly, stop there")
         tape = next(iter(self.tapes_here()), None)
         recording = tapes.log.recording_of(tape) if tape is not None else None
@@ -187,7 +188,7 @@ class GradientCommands:
 
     def gradients(self, arg: str) -> Iterator[str]:
         """The lines of gradients computed on demand."""
-        value = self.value_of(f"({arg},)")  # type: ignore[attr-defined]
+        value = self.value_of(f"({arg},)")
         target, sources = (value[0], value[1]) if len(value) == 2 else (value[0], None)
         tape, _ = self.lasting_tape()
         leaves = list(sites.flat(list(tape.watched_variables()) if sources is None else [sources]))
@@ -195,7 +196,7 @@ class GradientCommands:
         if not all(lostgrads.is_tensor(each) for each in (*targets, *leaves)):
             raise TfdbError("a gradient is of tensors, for tensors or variables")
         found = internals_gradients.gradient(internals_gradients.handle_of(tape), targets, leaves)
-        names = lostgrads.names_of(leaves, self.curframe)  # type: ignore[attr-defined]
+        names = lostgrads.names_of(leaves, self.curframe)
         for name, gradient in zip(names, found, strict=True):
             yield shown(gradient, name) if gradient is not None else f"{name}  None"
 
@@ -230,5 +231,3 @@ def watched_text(tape: Any, recording: tapes.Recording | None) -> str:
     if not internals_gradients.watches_variables(tape):
         more.append("no variables by itself")
     return ", ".join([*names[:MOST_NAMES], *more]) or "nothing yet"
-
-

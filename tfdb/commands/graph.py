@@ -6,6 +6,7 @@ from typing import Any
 
 from tfdb import graphdot, graphs, graphtext, internals_graphs, render, retracetext, traces, tracingonly
 from tfdb.commands import options
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.graphs import Source
 from tfdb.report import UserLine
@@ -13,7 +14,7 @@ from tfdb.report import UserLine
 FILES = ("--dot", "--svg", "--pbtxt", "--tb")
 
 
-class GraphCommands:
+class GraphCommands(PromptBase):
     """`graph` and `retraces`."""
 
     def do_graph(self, arg: str) -> None:
@@ -37,20 +38,20 @@ class GraphCommands:
             source = found[number]
             files = {option: path for option, path in chosen.items() if option in FILES}
             for option, path in files.items():
-                self.message(write(option, path, source))  # type: ignore[attr-defined]
+                self.message(write(option, path, source))
             if not files:
                 self.show_graph(found, number, "-a" in chosen)
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def show_graph(self, found: list[Source], number: int, everything: bool) -> None:
         """The text of one of the graphs, after a list of all."""
         width = render.terminal_width()
         if len(found) > 1:
             heads = [graphs.read_head(each) for each in found]
-            self.message(graphtext.signatures_text(heads, width))  # type: ignore[attr-defined]
+            self.message(graphtext.signatures_text(heads, width))
         text = graphtext.graph_text(graphs.read(found[number]), width, everything, self.here())
-        self.page(text)  # type: ignore[attr-defined]
+        self.page(text)
 
     def sources_of(self, expression: str) -> tuple[list[Source], int]:
         """The graphs that an expression names, and which of them to show.
@@ -59,7 +60,7 @@ class GraphCommands:
             TfdbError: it names none, or fails.
         """
         if not expression:
-            execution = self.execution()  # type: ignore[attr-defined]
+            execution = self.execution()
             return [Source(level.title, level.evaluation.graph) for level in execution.levels], len(
                 execution.levels
             ) - 1
@@ -94,7 +95,7 @@ class GraphCommands:
             TfdbError: it has none; the message is the error's.
         """
         try:
-            return self.evaluate(expression)  # type: ignore[attr-defined]
+            return self.evaluate(expression)
         except Exception as error:
             raise TfdbError(f"{type(error).__name__}: {first_line(error)}") from error
 
@@ -111,13 +112,13 @@ class GraphCommands:
         try:
             width = render.terminal_width()
             text = self.retraces_of(arg.strip(), width) if arg.strip() else self.all_retraces(width)
-            self.message(text)  # type: ignore[attr-defined]
+            self.message(text)
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def retraces_of(self, expression: str, width: int) -> str:
         """The traces of one function, by expression or, of functions out of sight, by name."""
-        recorder = self.session.traces  # type: ignore[attr-defined]
+        recorder = self.session.traces
         named = recorder.named(expression)
         try:
             function = self.value_of(expression)
@@ -143,7 +144,7 @@ class GraphCommands:
     def all_retraces(self, width: int) -> str:
         """A line for each function that was traced."""
         entries = []
-        for name, code, events in self.session.traces.groups():  # type: ignore[attr-defined]
+        for name, code, events in self.session.traces.groups():
             made = traces.distinct(events)
             explained = traces.explain(made)
             what = dict.fromkeys(f"{change.path} ({change.kind})" for each in explained for change in each)
@@ -154,12 +155,12 @@ class GraphCommands:
 
     def twins_of(self, function: Any) -> list[Any]:
         """The instrumented clones of a user's function."""
-        twins = self.session.twins.twins.get(function, {})  # type: ignore[attr-defined]
+        twins = self.session.twins.twins.get(function, {})
         return [twin.function for twin in twins.values()]
 
     def here(self) -> UserLine:
         """The current line."""
-        frame, line = self.stack[self.curindex]  # type: ignore[attr-defined]
+        frame, line = self.stack[self.curindex]
         return UserLine(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfdb import executions, graphtext, internals_graphs, listing, render, tensors
 from tfdb.commands import options
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.evaluation import Unavailable
 from tfdb.executions import Execution, Found
@@ -15,7 +16,7 @@ from tfdb.graphrecords import Node
 TREE_DEPTH = 4
 
 
-class NodeCommands:
+class NodeCommands(PromptBase):
     """`lt`, `ni`, `li`, `lo`, `ps`."""
 
     execution_of: tuple[Any, Execution] | None = None
@@ -26,14 +27,15 @@ class NodeCommands:
         Raises:
             TfdbError: no graph has run.
         """
-        session, stop = self.session, self.graph_stop  # type: ignore[attr-defined]
-        hook = session.planter.hooks.get(stop.hit.point.number) if stop is not None else None
-        key = stop if hook is not None else session.door.last
+        session = self.session
+        hit = self.graph_stop.hit if self.graph_stop is not None else None
+        hook = session.planter.hooks.get(hit.point.number) if hit is not None else None
+        key = self.graph_stop if hook is not None else session.door.last
         if self.execution_of is None or self.execution_of[0] is not key:
-            if hook is not None and stop is not None:
+            if hook is not None and hit is not None:
                 calls = [call.given for call in reversed(list(session.door.active))]
                 given = next((each for each in calls if executions.reaches(each, hook)), None)
-                self.execution_of = (key, executions.of_stop(hook, stop.hit.values, given))
+                self.execution_of = (key, executions.of_stop(hook, hit.values, given))
             else:
                 self.execution_of = (key, executions.of_call(session.door.last))
         return self.execution_of[1]
@@ -55,14 +57,14 @@ class NodeCommands:
             rest, chosen = options.parse(arg, ("-a",), ("-f", "-n", "-t", "-s"))
             wish = listing.wanted({**chosen, **({"-n": rest} if rest else {})})
             execution = self.execution()
-            names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
+            names = {**self.curframe.f_globals, **self.curframe_locals}
             found = listing.rows(execution, wish, names)
             width = render.terminal_width()
             totals = listing.totals(execution, found, self.is_xla_off())
-            self.message(graphtext.wrapped(totals, width, 4))  # type: ignore[attr-defined]
-            self.page(listing.table(found, wish, width, self.in_colour()))  # type: ignore[attr-defined]
+            self.message(graphtext.wrapped(totals, width, 4))
+            self.page(listing.table(found, wish, width, self.in_colour()))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def do_ni(self, arg: str) -> None:
         """ni NODE [-a] [-t]
@@ -82,14 +84,14 @@ class NodeCommands:
             op = found.level.evaluation.graph.get_operation_by_name(found.node.name)
             attributes = internals_graphs.attributes(op) if "-a" in chosen else []
             width = render.terminal_width()
-            self.message(graphtext.node_text(found.node, recipients(found), inputs, attributes, width))  # type: ignore[attr-defined]
+            self.message(graphtext.node_text(found.node, recipients(found), inputs, attributes, width))
             for index in range(len(found.node.outputs)):
                 text = self.value_text(found, index, width - 14)
-                self.message(f"  {'values' if index == 0 else '':<10}  {text}")  # type: ignore[attr-defined]
+                self.message(f"  {'values' if index == 0 else '':<10}  {text}")
             if "-t" in chosen:
-                self.message(graphtext.stack_text(found.node, width))  # type: ignore[attr-defined]
+                self.message(graphtext.stack_text(found.node, width))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def node_named(self, name: str, command: str) -> Found:
         """The node of this name.
@@ -104,7 +106,7 @@ class NodeCommands:
     def value_text(self, found: Found, index: int, width: int) -> str:
         """The summary of one output, or why there is none."""
         try:
-            return render.tensor_line(tensors.describe_leaf(found.value(index)), width, self.in_colour())  # type: ignore[attr-defined]
+            return render.tensor_line(tensors.describe_leaf(found.value(index)), width, self.in_colour())
         except Unavailable as reason:
             return render.shorten(f"not available: {reason}", width)
 
@@ -161,9 +163,9 @@ class NodeCommands:
 
             step_to = filtered(near, by_name, pattern)
             text = graphtext.tree(found.node.name, step_to, shown, depth, render.terminal_width())
-            self.page(text)  # type: ignore[attr-defined]
+            self.page(text)
         except (TfdbError, re.error) as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def do_ps(self, arg: str) -> None:
         """ps [FILE[:LINE] | LINE]
@@ -177,7 +179,7 @@ class NodeCommands:
             (tfdb) ps losses.py:24
         """
         try:
-            here = self.here()  # type: ignore[attr-defined]
+            here = self.here()
             file, line = place(arg.strip(), here.file)
             made: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
             for level in self.execution().all_levels():
@@ -187,16 +189,16 @@ class NodeCommands:
             file = next((each for each in made if each == file or os.path.basename(each) == file), "")
             if not file:
                 raise TfdbError(f"no op of this graph was made in {arg.strip() or os.path.basename(here.file)}")
-            lines = wanted_lines(file, line, made[file], self.curframe.f_code if not arg.strip() else None)  # type: ignore[attr-defined]
+            lines = wanted_lines(file, line, made[file], self.curframe.f_code if not arg.strip() else None)
             current = here.line if file == here.file else None
-            self.page(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))  # type: ignore[attr-defined]
+            self.page(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def is_xla_off(self) -> bool:
         """Whether this stop is in a function that XLA would compile without the debugger."""
-        stop = self.graph_stop  # type: ignore[attr-defined]
-        return stop is not None and stop.hit.point.xla
+        stop = self.graph_stop
+        return stop is not None and stop.hit is not None and stop.hit.point.xla
 
 
 def recipients(found: Found) -> list[Node]:

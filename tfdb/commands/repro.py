@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from tfdb import internals_rerun, repro, rerun
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.rebuild import Scope
 
 
-class ReproCommands:
+class ReproCommands(PromptBase):
     """`repro`."""
 
     def do_repro(self, arg: str) -> None:
@@ -28,22 +29,22 @@ class ReproCommands:
         """
         try:
             path, expression, test = repro_options(arg)
-            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:  # type: ignore[attr-defined]
+            if self.graph_stop is not None and internals_rerun.spare_threads() < 1:
                 raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
-            target = self.target(expression)  # type: ignore[attr-defined]
-            wreck = self.wreck  # type: ignore[attr-defined]
+            target = self.target(expression)
+            wreck = self.wreck
             if wreck is not None and not expression:
                 failure, results = repro.of_error(wreck.failure.error), list[Any]()
             else:
-                failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))  # type: ignore[attr-defined]
-            scopes = [Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)]  # type: ignore[attr-defined]
+                failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
+            scopes = [Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)]
             written = repro.write(path, target, failure, results, scopes, test)
         except (TfdbError, ValueError, OSError) as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
             return
-        self.message(f"written: {written.path} and {written.arrays.name}")  # type: ignore[attr-defined]
+        self.message(f"written: {written.path} and {written.arrays.name}")
         said = f"{written.verdict}: {rerun.shortened(written.said)}"
-        self.message(f"run in a fresh process: {said}")  # type: ignore[attr-defined]
+        self.message(f"run in a fresh process: {said}")
 
 
 def repro_options(arg: str) -> tuple[Path, str, bool]:

@@ -47,13 +47,13 @@ class RerunCommands(CompareCommands, ReproCommands):
         try:
             words, back, keep = rerun_options(arg)
             if words == ["-l"]:
-                for line in ring_lines(self.session.ring):  # type: ignore[attr-defined]
-                    self.message(line)  # type: ignore[attr-defined]
+                for line in ring_lines(self.session.ring):
+                    self.message(line)
                 return
             target = self.target(" ".join(words), back)
             self.run_again(target, keep)
         except (TfdbError, ValueError) as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def target(self, expression: str, back: int = 0) -> Target:
         """The call that a command is about: of the function that the expression names, or that of this stop.
@@ -61,16 +61,16 @@ class RerunCommands(CompareCommands, ReproCommands):
         Raises:
             TfdbError: no such function, or no call of it can be run again.
         """
-        ring = self.session.ring  # type: ignore[attr-defined]
+        ring = self.session.ring
         wanted = self.function_named(expression) if expression else None
-        inside = self.graph_stop is not None  # type: ignore[attr-defined]
-        eager = not inside and self.wreck is None and wanted is None  # type: ignore[attr-defined]
+        inside = self.graph_stop is not None
+        eager = not inside and self.wreck is None and wanted is None
         views = [] if eager else self.views()
         return rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
 
     def batch(self, function: Any) -> list[list[Any]]:
         """What the iterators in the function's graph gave last."""
-        session = self.session  # type: ignore[attr-defined]
+        session = self.session
         functions = [function, *session.twins.called_for(function)]
         names = [trace.graph.name for each in functions for trace in internals_rerun.traces(each)]
         found = (session.keeper.batch(name) for name in reversed(names))
@@ -79,14 +79,14 @@ class RerunCommands(CompareCommands, ReproCommands):
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
         """Within the block, functions are traced and run as without a debugger."""
-        session = self.session  # type: ignore[attr-defined]
+        session = self.session
         with session.aside(), session.twins.aside():
             yield
 
     @contextmanager
     def away_from_prompt(self) -> Iterator[None]:
         """Within the block this thread runs the program, and set_trace() stops it."""
-        session, thread = self.session, threading.get_ident()  # type: ignore[attr-defined]
+        session, thread = self.session, threading.get_ident()
         session.at_prompt.discard(thread)
         try:
             with session.twins.aside():
@@ -96,14 +96,14 @@ class RerunCommands(CompareCommands, ReproCommands):
 
     def substitutes(self, target: Target) -> list[Any]:
         """The functions that calls of the target's went to in its place."""
-        return self.session.twins.called_for(target.wrapped) if target.wrapped is not None else []  # type: ignore[attr-defined]
+        return self.session.twins.called_for(target.wrapped) if target.wrapped is not None else []
 
     def function_named(self, expression: str) -> Any:
         """The function that an expression gives in the current frame, or that was called under this name."""
         try:
-            found = self.evaluate(expression)  # type: ignore[attr-defined]
+            found = self.evaluate(expression)
         except Exception as error:
-            found = self.session.ring.named(expression)  # type: ignore[attr-defined]
+            found = self.session.ring.named(expression)
             if found is None:
                 raise TfdbError(f"{expression}: {type(error).__name__}: {error}") from error
         if not callable(found):
@@ -112,17 +112,15 @@ class RerunCommands(CompareCommands, ReproCommands):
 
     def views(self) -> list[FrameView]:
         """The frames of this stop, from the current one outwards."""
-        shown = self.stack[: self.curindex + 1]  # type: ignore[attr-defined]
+        shown = self.stack[: self.curindex + 1]
         return [self.view(frame) for frame, _ in reversed(shown)]
 
     def view(self, frame: Any) -> FrameView:
         """A frame of this stop: a graph's or a wreck's stand-in, or a real one."""
-        live = self.graph_stop.live_frame(frame) if self.graph_stop is not None else None  # type: ignore[attr-defined]
-        live = live or (self.wreck_frame(frame) if self.wreck is not None else None)  # type: ignore[attr-defined]
+        live = self.graph_stop.live_frame(frame) if self.graph_stop is not None else None
+        live = live or (self.wreck_frame(frame) if self.wreck is not None else None)
         if live is not None:
-            return FrameView(
-                live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals
-            )
+            return FrameView(live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals)
         code = frame.f_code
         return FrameView(
             code.co_filename, code.co_name, code.co_firstlineno, arguments(code), frame.f_locals, frame.f_globals
@@ -131,14 +129,14 @@ class RerunCommands(CompareCommands, ReproCommands):
     def run_again(self, target: Target, keep: bool) -> None:
         """Run the target under this debugger, and put the prompt, and unless `keep` the state, back."""
         for line in rerun.facts(target):
-            self.message(line)  # type: ignore[attr-defined]
+            self.message(line)
         kept = {name: self.__dict__[name] for name in POSITION if name in self.__dict__}
-        trace, stepping = sys.gettrace(), self.session.stepping  # type: ignore[attr-defined]
+        trace, stepping = sys.gettrace(), self.session.stepping
         python = None if keep else PythonState.take(frozen.places(target.function))
         written: list[Any] = []
         try:
             with state.set_aside(target.at_call, keep) as began:
-                self.message(sys.call_tracing(self.ended, (target,)))  # type: ignore[attr-defined]
+                self.message(sys.call_tracing(self.ended, (target,)))
                 written = state.changed(began)
         finally:
             sys.settrace(trace)
@@ -147,20 +145,20 @@ class RerunCommands(CompareCommands, ReproCommands):
             for name in POSITION:
                 self.__dict__.pop(name, None)
             self.__dict__.update(kept)
-            self.session.stepping = stepping  # type: ignore[attr-defined]
-        self.message(written_sentence(written, began, keep))  # type: ignore[attr-defined]
-        self.print_stack_entry(self.stack[self.curindex])  # type: ignore[attr-defined]
+            self.session.stepping = stepping
+        self.message(written_sentence(written, began, keep))
+        self.print_stack_entry(self.stack[self.curindex])
 
     def ended(self, target: Target) -> str:
         """Call the target under the trace function, from its first line; how that ended."""
         self.graph_stop, self.running_again = None, True
-        self.reset()  # type: ignore[attr-defined]
+        self.reset()
         try:
             with self.away_from_prompt(), internals_rerun.everything_eager():
-                sys.settrace(self.trace_dispatch)  # type: ignore[attr-defined]
+                sys.settrace(self.trace_dispatch)
                 value = target.function(*target.args, **target.kwargs)
         except Quit:
-            if self.session.quitting is not None:  # type: ignore[attr-defined]
+            if self.session.quitting is not None:
                 raise
             return f"re-run of {target.name}() ended by q"
         except Exception as error:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from tfdb import internals, opbreaks, syntax, tracedlines
+from tfdb.commands.base import PromptBase
 
 BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
 
@@ -21,26 +22,38 @@ class NamedBreakpoint(bdb.Breakpoint):
         return f"breakpoint {self.number} at {self.file[1:-1]}"
 
 
-class StopCommands:
+class StopCommands(PromptBase):
     """Breakpoints on `tf.function`s by name; arguments and evaluation in graph frames."""
 
     def _getval(self, arg: str) -> Any:
         try:
             return self.evaluate(arg)
         except BaseException:
-            self._error_exc()  # type: ignore[attr-defined]
+            self._error_exc()
             raise
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression in the current frame; lambdas and comprehensions see the locals too."""
-        names = {**self.curframe.f_globals, **self.curframe_locals}  # type: ignore[attr-defined]
-        return eval(expression, names, self.curframe_locals)  # type: ignore[attr-defined]
+        names = {**self.curframe.f_globals, **self.curframe_locals}
+        return eval(expression, names, self.curframe_locals)
 
-    def do_break(self, arg: str, temporary: int = 0) -> None:
+    def do_break(self, arg: str, temporary: Any = 0) -> None:
+        """b(reak) [FILE:LINE | FUNCTION | op:REGEX | layer:NAME][, CONDITION]
+
+        Stop there, in eager and in graph code alike; a condition is evaluated on the values of each pass.  FUNCTION may
+        be a `tf.function`.  `op:` stops after each op of that type or node name, `layer:` after each call of that Keras
+        layer; both show `inputs` and `outputs`, which the condition sees too.  Functions that were traced before are
+        traced again on their next call.  Without an argument: the list.
+
+        Example:
+
+            (tfdb) b losses.py:41, tf.reduce_any(p < 0)
+            (tfdb) b op:Sqrt, tf.reduce_min(inputs[0]) == 0
+        """
         try:
             named = opbreaks.parse(arg)
         except re.error as error:
-            self.error(f"the pattern is no regular expression: {error}")  # type: ignore[attr-defined]
+            self.error(f"the pattern is no regular expression: {error}")
             return
         if named is not None:
             self.break_named(*named, bool(temporary))
@@ -48,54 +61,54 @@ class StopCommands:
         place, comma, condition = arg.partition(",")
         found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
         before = len(bdb.Breakpoint.bpbynumber)
-        super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)  # type: ignore[misc]
+        super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)
         for made in bdb.Breakpoint.bpbynumber[before:]:
-            if internals.loaded() and tracedlines.is_in_built_dataset((made.file, made.line)):
-                self.message(BUILT)  # type: ignore[attr-defined]
+            if made is not None and internals.loaded() and tracedlines.is_in_built_dataset((made.file, made.line)):
+                self.message(BUILT)
 
     do_b = do_break
 
     def break_named(self, kind: str, pattern: str, condition: str, temporary: bool) -> None:
         """Set a breakpoint on ops or layers; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
         name = opbreaks.file_name(kind, pattern)
-        self._add_to_breaks(name, 0)  # type: ignore[attr-defined]
+        self._add_to_breaks(name, 0)
         made = NamedBreakpoint(name, 0, temporary, condition or None)
-        self.session.arm()  # type: ignore[attr-defined]
-        self.message(f"Breakpoint {made.number} at {kind}:{pattern}")  # type: ignore[attr-defined]
+        self.session.arm()
+        self.message(f"Breakpoint {made.number} at {kind}:{pattern}")
 
     def checkline(self, filename: str, lineno: int, *arguments: Any) -> int:
         """pdb's check of a line for a breakpoint; inside a statement of several lines it is the statement's first.
 
         Returns the line to break at, 0 when there is nothing to stop at.
         """
-        line: int = super().checkline(filename, lineno, *arguments)  # type: ignore[misc]
+        line: int = super().checkline(filename, lineno, *arguments)
         return syntax.first_line("".join(linecache.getlines(filename)), line) if line else 0
 
     def break_here(self, frame: Any) -> bool:
         """bdb's question; when it stops because a condition cannot be evaluated, say so."""
-        found: bool = super().break_here(frame)  # type: ignore[misc]
-        made = bdb.Breakpoint.bpbynumber[self.currentbp] if found and self.currentbp else None  # type: ignore[attr-defined]
+        found: bool = super().break_here(frame)
+        made = bdb.Breakpoint.bpbynumber[self.currentbp] if found and self.currentbp else None
         if made is not None and made.cond:
             try:
                 bool(eval(made.cond, frame.f_globals, frame.f_locals))
             except Exception as error:
                 reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-                self.message(f"the condition of breakpoint {made.number} failed: {reason}")  # type: ignore[attr-defined]
+                self.message(f"the condition of breakpoint {made.number} failed: {reason}")
         return found
 
     def note_on_tracing(self, stop: Any) -> None:
         """Say it when the line of a breakpoint is plain Python: it runs while tracing, not now."""
         point = stop.hit.point
         place = point.place
-        if point.number in self.session.planter.without_ops and syntax.calls(  # type: ignore[attr-defined]
+        if point.number in self.session.planter.without_ops and syntax.calls(
             "".join(linecache.getlines(place.filename)), place.lineno
         ):
-            self.message(f"line {place.lineno} makes no ops: it ran once, while tracing")  # type: ignore[attr-defined]
+            self.message(f"line {place.lineno} makes no ops: it ran once, while tracing")
 
     def function_place(self, name: str) -> str | None:
         """`file:line` of the first line of a `tf.function` or other wrapper; None for what pdb finds by itself."""
         try:
-            value = eval(name, self.curframe.f_globals, self.curframe_locals)  # type: ignore[attr-defined]
+            value = eval(name, self.curframe.f_globals, self.curframe_locals)
         except Exception:
             return None
         if not hasattr(value, "python_function"):
@@ -108,31 +121,49 @@ class StopCommands:
         """`display` belongs to a frame; a graph's stand-in frames are new at each stop, so it is kept by function."""
         kept = self.__dict__.setdefault("graph_displays", {})
         for frame, entry in zip(stop.frames, stop.live, strict=True):
-            self.displaying[frame] = kept.setdefault(entry.activation, {})  # type: ignore[attr-defined]
+            self.displaying[frame] = kept.setdefault(entry.activation, {})
 
     def preloop(self) -> None:
-        for expression, old in self.displaying.get(self.curframe, {}).items():  # type: ignore[attr-defined]
-            new = self._getval_except(expression)  # type: ignore[attr-defined]
+        for expression, old in self.displaying.get(self.curframe, {}).items():
+            new = self._getval_except(expression)
             if new is not old and repr(new) != repr(old):  # == of two tensors is a tensor
-                self.displaying[self.curframe][expression] = new  # type: ignore[attr-defined]
-                self.message(f"display {expression}: {new!r}  [old: {old!r}]")  # type: ignore[attr-defined]
+                self.displaying[self.curframe][expression] = new
+                self.message(f"display {expression}: {new!r}  [old: {old!r}]")
 
     def do_args(self, arg: str) -> None:
-        stop = self.graph_stop  # type: ignore[attr-defined]
-        frame = (stop.live_frame if stop is not None else self.wreck_frame)(self.curframe)  # type: ignore[attr-defined]
+        """a(rgs)
+
+        The arguments of the current function with their values, of this pass in a graph.
+
+        Example:
+
+            (tfdb) a
+            x = <tf.Tensor: shape=(), dtype=float32, numpy=3.0>
+        """
+        stop = self.graph_stop
+        frame = (stop.live_frame if stop is not None else self.wreck_frame)(self.curframe)
         if frame is None:
-            super().do_args(arg)  # type: ignore[misc]
+            super().do_args(arg)
             return
         for name in frame.arguments:
-            value = self._safe_repr(frame.locals[name], name) if name in frame.locals else "*** undefined ***"  # type: ignore[attr-defined]
-            self.message(f"{name} = {value}")  # type: ignore[attr-defined]
+            value = self._safe_repr(frame.locals[name], name) if name in frame.locals else "*** undefined ***"
+            self.message(f"{name} = {value}")
 
     do_a = do_args
 
     def do_jump(self, arg: str) -> None:
-        if self.graph_stop is not None:  # type: ignore[attr-defined]
-            self.error("a graph runs in its own order: jump works in eager code only (try `rerun`)")  # type: ignore[attr-defined]
+        """j(ump) LINE
+
+        Go on at another line, in eager code.  A graph runs in its own order and cannot jump: `rerun` runs the call again
+        eagerly, and there `jump` works.
+
+        Example:
+
+            (tfdb) jump 12
+        """
+        if self.graph_stop is not None:
+            self.error("a graph runs in its own order: jump works in eager code only (try `rerun`)")
             return
-        super().do_jump(arg)  # type: ignore[misc]
+        super().do_jump(arg)
 
     do_j = do_jump

@@ -10,6 +10,7 @@ import numpy as np
 
 from tfdb import differences, internals_graphs, plots, render, tensors, values
 from tfdb.commands import options
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.records import TensorSummary
 
@@ -17,7 +18,7 @@ PICTURES = ("--png", "--tb")
 PLOT_HEIGHT = 18
 
 
-class TensorCommands:
+class TensorCommands(PromptBase):
     """`pt`, `hist`, `plot`, `tdiff`."""
 
     def do_pt(self, arg: str) -> None:
@@ -39,27 +40,30 @@ class TensorCommands:
             expression, chosen = options.parse(arg, ("-a",), ("-r", "-s", "--axis"))
             if not expression:
                 raise TfdbError("pt takes an expression, for example `pt x`")
-            value = self.value_of(expression)  # type: ignore[attr-defined]
+            value = self.value_of(expression)
             found = tensors.describe(value)
-            show = render.tensor_line if isinstance(found, TensorSummary) else render.tensor_table
-            self.message(show(found, width=render.terminal_width(), color=self.in_colour()))  # type: ignore[attr-defined,arg-type]
+            width, color = render.terminal_width(), self.in_colour()
+            if isinstance(found, TensorSummary):
+                self.message(render.tensor_line(found, width, color))
+            else:
+                self.message(render.tensor_table(found, width, color))
             if chosen:
                 self.show_more(array_of(value), chosen)
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def show_more(self, array: np.ndarray, chosen: dict[str, str]) -> None:
         """What the options of `pt` ask for."""
-        width, color = render.terminal_width(), self.in_colour()  # type: ignore[attr-defined]
+        width, color = render.terminal_width(), self.in_colour()
         marked = values.span(chosen["-r"]) if "-r" in chosen else None
         if "--axis" in chosen:
             self.page(values.axis_text(array, chosen["--axis"], width, color))
         if marked is not None:
-            self.message(values.span_text(array, marked))  # type: ignore[attr-defined]
+            self.message(values.span_text(array, marked))
         if "-a" in chosen or (marked is not None and array.size <= values.FEW):
             self.page(values.values_text(array, width, marked, color))
         if "-s" in chosen:
-            self.message(values.save(array, chosen["-s"]))  # type: ignore[attr-defined]
+            self.message(values.save(array, chosen["-s"]))
 
     def page(self, text: str) -> None:
         """Show a text, through a pager where it is longer than the terminal."""
@@ -69,7 +73,7 @@ class TensorCommands:
 
             pager_page(text, screen_lines=height)
         else:
-            self.message(text)  # type: ignore[attr-defined]
+            self.message(text)
 
     def do_hist(self, arg: str) -> None:
         """hist EXPRESSION [--png FILE] [--tb LOGDIR]
@@ -101,21 +105,21 @@ class TensorCommands:
             expression, chosen = options.parse(arg, (), PICTURES)
             if not expression:
                 raise TfdbError(f"{command} takes an expression, for example `{command} x`")
-            array = array_of(self.value_of(expression))  # type: ignore[attr-defined]
+            array = array_of(self.value_of(expression))
             title = f"{expression} {array.dtype.name}{differences.shape_text(array.shape)}"
             make = plots.histogram if command == "hist" else plots.drawing
             if "--png" in chosen:
                 plots.png(make(array, title), chosen["--png"])
-                self.message(f"{chosen['--png']}: {Path(chosen['--png']).stat().st_size} bytes")  # type: ignore[attr-defined]
+                self.message(f"{chosen['--png']}: {Path(chosen['--png']).stat().st_size} bytes")
             if "--tb" in chosen:
                 folder = chosen["--tb"]
                 internals_graphs.write_tensor(folder, expression, array, command == "hist")
-                self.message(f"event file in {folder}: tensorboard --logdir {folder}")  # type: ignore[attr-defined]
+                self.message(f"event file in {folder}: tensorboard --logdir {folder}")
             if not chosen:
                 width = render.terminal_width()
-                self.message(plots.text(make(array, title), width, PLOT_HEIGHT, self.in_colour()))  # type: ignore[attr-defined]
+                self.message(plots.text(make(array, title), width, PLOT_HEIGHT, self.in_colour()))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def do_tdiff(self, arg: str) -> None:
         """tdiff A, B
@@ -129,9 +133,9 @@ class TensorCommands:
         try:
             a, b = self.two_values(arg)
             width = render.terminal_width()
-            self.message("\n".join(differences_of(a, b, width)))  # type: ignore[attr-defined]
+            self.message("\n".join(differences_of(a, b, width)))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def two_values(self, arg: str) -> tuple[Any, Any]:
         """The values of `A, B`.
@@ -145,7 +149,7 @@ class TensorCommands:
             raise TfdbError(f"SyntaxError: {error.msg}") from error
         if not isinstance(tree, ast.Tuple) or len(tree.elts) != 2:
             raise TfdbError("tdiff takes two expressions: tdiff A, B")
-        first, second = (self.value_of(ast.unparse(each)) for each in tree.elts)  # type: ignore[attr-defined]
+        first, second = (self.value_of(ast.unparse(each)) for each in tree.elts)
         return first, second
 
     def in_colour(self) -> bool:

@@ -1,10 +1,11 @@
 """Commands that watch for bad values: `watch`, `unwatch`, and `why` at a watch's stop."""
 
 from tfdb import render, screens, watchstops
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 
 
-class WatchCommands:
+class WatchCommands(PromptBase):
     """The session's watches at the prompt."""
 
     def do_watch(self, arg: str) -> None:
@@ -23,17 +24,17 @@ class WatchCommands:
             (tfdb) watch nan in decoder
             (tfdb) watch
         """
-        watches = watchstops.of(self.session)  # type: ignore[attr-defined]
+        watches = watchstops.of(self.session)
         if not arg.strip():
             for line in watches.listing() or ["no watches"]:
-                self.message(line)  # type: ignore[attr-defined]
+                self.message(line)
             return
         try:
             watches.start([arg])
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
             return
-        self.message(watches.listing()[-1])  # type: ignore[attr-defined]
+        self.message(watches.listing()[-1])
 
     def do_unwatch(self, arg: str) -> None:
         """unwatch [NUMBER ...]
@@ -44,14 +45,14 @@ class WatchCommands:
 
             (tfdb) unwatch 1
         """
-        watches = watchstops.of(self.session)  # type: ignore[attr-defined]
+        watches = watchstops.of(self.session)
         try:
             gone = watches.remove([int(word) for word in arg.split()])
         except ValueError:
-            self.error(f"no such watch: {arg}; `watch` lists them")  # type: ignore[attr-defined]
+            self.error(f"no such watch: {arg}; `watch` lists them")
             return
         for line in gone or ["no watches"]:
-            self.message(f"no longer: {line}" if gone else line)  # type: ignore[attr-defined]
+            self.message(f"no longer: {line}" if gone else line)
 
     def do_why(self, arg: str) -> None:
         """why [EXPRESSION]
@@ -65,9 +66,9 @@ class WatchCommands:
             (tfdb) why
             (tfdb) why model.layers[0].kernel
         """
-        stop = self.graph_stop  # type: ignore[attr-defined]
+        stop = self.graph_stop
         if arg.strip() or stop is None or stop.report is None:
-            super().do_why(arg)  # type: ignore[misc]
+            super().do_why(arg)
             return
-        color = self.in_colour()  # type: ignore[attr-defined]
-        self.message(screens.watch_screen(stop.report, render.terminal_width(), color))  # type: ignore[attr-defined]
+        color = self.in_colour()
+        self.message(screens.watch_screen(stop.report, render.terminal_width(), color))

@@ -1,0 +1,50 @@
+"""What every mixin of commands may count on: the pdb that it is mixed into, told to the type checker alone."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pdb
+    from types import FrameType
+
+    from tfdb.session import Session
+    from tfdb.stopping import GraphStop
+
+    class PromptBase(pdb.Pdb):
+        """pdb as the mixins see it, with what `prompt.Commands` adds."""
+
+        session: Session
+        graph_stop: GraphStop | None
+        wreck: Any
+        curframe: FrameType
+        curframe_locals: dict[str, Any]
+        quitting: bool
+        breaks: dict[str, list[int]]
+
+        currentbp: Any
+        displaying: Any
+        execution: Any
+        here: Any
+        page: Any
+        substitutes: Any
+        target: Any
+        undisturbed: Any
+        value_of: Any
+        views: Any
+        wreck_frame: Any
+        _ptcomp: Any
+
+        def _getval(self, arg: str) -> Any: ...
+        def _error_exc(self) -> None: ...
+        def _add_to_breaks(self, filename: str, lineno: int) -> None: ...
+        def _safe_repr(self, value: object, expression: str) -> str: ...
+        def _prune_breaks(self, filename: str, lineno: int) -> None: ...
+        def _set_stopinfo(self, stopframe: Any, returnframe: Any, stoplineno: int = 0) -> None: ...
+        def pt_init(self, pt_session_options: Any = None) -> None: ...
+        def do_why(self, arg: str) -> None: ...
+        def evaluate(self, expression: str) -> Any: ...
+        def in_colour(self) -> bool: ...
+
+else:
+
+    class PromptBase:
+        """Nothing: the pdb class comes last in the bases of the debugger."""

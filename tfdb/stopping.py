@@ -1,0 +1,80 @@
+"""What a stop is and how far to run after it: values between session and prompt, and pdb's rules of stepping."""
+
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from tfdb.frames import LiveFrame
+from tfdb.linehooks import Hit
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """How far a graph runs before the next stop: "step", or "next", "return", "until" in one activation."""
+
+    kind: str
+    activation: int = 0
+    lineno: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStop:
+    """A stop inside a running graph: the stand-in frames, outermost first, and what they stand for.
+
+    `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.
+    """
+
+    hit: Hit | None
+    frames: list[FrameType]
+    live: list[LiveFrame]
+    callers: list[tuple[FrameType, int]]
+    number_of_pass: int
+    reason: str
+    event: str
+    title: str = ""
+    report: Any = None
+
+    def live_frame(self, frame: FrameType) -> LiveFrame | None:
+        """What a frame object of this stop stands for, or None when it is an eager caller's."""
+        for stand_in, entry in zip(self.frames, self.live, strict=True):
+            if stand_in is frame:
+                return entry
+        return None
+
+
+def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:
+    """What a wish about the function that is returning now becomes: about its caller."""
+    if stepping.activation != entries[-1].activation or stepping.kind == "step":
+        return stepping
+    caller = next((entry.activation for entry in entries[-2::-1] if not entry.hidden), 0)
+    return Stepping("next", caller) if stepping.kind == "return" and caller else Stepping("step")
+
+
+def reads_dataset(frame: FrameType | None) -> bool:
+    """Whether a prompt's thread, now at `frame`, is carrying out a command that reads a dataset."""
+    while frame is not None and frame.f_code.co_name != "onecmd":
+        if "tensorflow/python/data/" in frame.f_code.co_filename.replace("\\", "/"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:
+    """Whether a step ends at this event, by pdb's rules."""
+    if stepping.kind == "step":
+        return True
+    if activation != stepping.activation:
+        return False
+    if event == "return":
+        return True
+    return stepping.kind == "next" or (stepping.kind == "until" and lineno >= stepping.lineno)
+
+
+def without_the_line_shown(real: list[tuple[FrameType, int]], shown: LiveFrame) -> list[tuple[FrameType, int]]:
+    """The callers outside the one that stands in for a graph with no user line; it lends its locals."""
+    for n, (frame, lineno) in reversed(list(enumerate(real))):
+        if (frame.f_code.co_filename, lineno) == (shown.filename, shown.lineno):
+            for name, value in frame.f_locals.items():
+                shown.locals.setdefault(name, value)
+            return real[:n]
+    return real
