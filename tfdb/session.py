@@ -165,7 +165,7 @@ class Session:
     def say_retraced(self, function: Any) -> None:
         """A function that ran before is traced again; its Python effects show that to the user, so say it, once."""
         name = getattr(function.python_function, "__name__", "a function")
-        what = "breakpoints" if self.debugger.breaks else "the watch"
+        what = "the watch" if self.late_watches and not self.debugger.breaks else "breakpoints"
         effects = "what it prints or counts in Python while tracing happens once more"
         self.say_once(f"{name} is traced again for {what}: {effects}", self.debugger.message)
 
