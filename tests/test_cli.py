@@ -316,7 +316,12 @@ def test_users_finally_and_except_blocks_see_the_quit(script: Any) -> None:
         print("reached the end")
     """)
     done = run("-m", "tfdb", path, typed="c\nq\n")
-    assert (done.status, "cleaned up" in done.out, "swallowed" in done.out, "reached" in done.out) == (0, True, False, False)
+    assert (done.status, "cleaned up" in done.out, "swallowed" in done.out, "reached" in done.out) == (
+        0,
+        True,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("way", [["-m", "tfdb"], []])

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from stops import values, visits
 
 import tfdb
-from stops import values, visits
 from transcripts import play
 
 
@@ -46,14 +46,22 @@ KINDS: dict[str, tuple[Callable[[Any, Any], Any], str, list[Any]]] = {
     "tuple": (lambda tf, x: (x, "a", (x + 1,)), "z", [(1, "a", (2,)), (2, "a", (3,))]),
     "list": (lambda tf, x: [x, [x * 2, None]], "z", [[1, [2, None]], [2, [4, None]]]),
     "dict": (lambda tf, x: {"a": x, "b": {"c": x + 5}}, "z", [{"a": 1, "b": {"c": 6}}, {"a": 2, "b": {"c": 7}}]),
-    "ordered": (lambda tf, x: collections.OrderedDict(a=x), "type(z).__name__, z['a']", [("OrderedDict", 1), ("OrderedDict", 2)]),
+    "ordered": (
+        lambda tf, x: collections.OrderedDict(a=x),
+        "type(z).__name__, z['a']",
+        [("OrderedDict", 1), ("OrderedDict", 2)],
+    ),
     "default": (
         lambda tf, x: collections.defaultdict(int, a=x),
         "type(z).__name__, z['a'], z['none']",
         [("defaultdict", 1, 0), ("defaultdict", 2, 0)],
     ),
     "deque": (lambda tf, x: collections.deque([x], maxlen=3), "z.maxlen, z[0]", [(3, 1), (3, 2)]),
-    "namedtuple": (lambda tf, x: Point(x, "p"), "z.x, z.name, type(z).__name__", [(1, "p", "Point"), (2, "p", "Point")]),
+    "namedtuple": (
+        lambda tf, x: Point(x, "p"),
+        "z.x, z.name, type(z).__name__",
+        [(1, "p", "Point"), (2, "p", "Point")],
+    ),
     "dataclass": (lambda tf, x: Pair(x, [x + 1]), "z.left, z.right, z.label", [(1, [2], "pair"), (2, [3], "pair")]),
     "frozen": (lambda tf, x: Frozen(x), "z.value, type(z).__name__", [(1, "Frozen"), (2, "Frozen")]),
     "ragged": (lambda tf, x: tf.RaggedTensor.from_row_lengths([x, x, x], [1, 2]), "z", [[[1], [1, 1]], [[2], [2, 2]]]),
@@ -81,11 +89,23 @@ KINDS: dict[str, tuple[Callable[[Any, Any], Any], str, list[Any]]] = {
         "z.get_value()",
         [1, 2],
     ),
-    "variant": (lambda tf, x: tf.raw_ops.TensorListFromTensor(tensor=x[None], element_shape=tf.constant([], tf.int32)), "z.dtype.name", ["variant"] * 2),
-    "resource": (lambda tf, x: tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="here"), "z.dtype.name", ["resource"] * 2),
-    "numbers": (lambda tf, x: [1, 2.5, "text", b"bytes", None, True], "z", [[1, 2.5, "text", b"bytes", None, True]] * 2),
+    "variant": (
+        lambda tf, x: tf.raw_ops.TensorListFromTensor(tensor=x[None], element_shape=tf.constant([], tf.int32)),
+        "z.dtype.name",
+        ["variant"] * 2,
+    ),
+    "resource": (
+        lambda tf, x: tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="here"),
+        "z.dtype.name",
+        ["resource"] * 2,
+    ),
+    "numbers": (
+        lambda tf, x: [1, 2.5, "text", b"bytes", None, True],
+        "z",
+        [[1, 2.5, "text", b"bytes", None, True]] * 2,
+    ),
     "function": (lambda tf, x: functools.partial(max, 3), "z(1)", [3, 3]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +124,9 @@ def test_every_kind_can_be_printed(tf: Any, kind: str) -> None:
         tfdb.set_trace()
         return tf.identity(x), z is None
 
-    output = play(lambda: function(tf.constant(1.0)), "...\n(tfdb) p z\n...\n(tfdb) pp z\n...\n(tfdb) pt z\n...\n(tfdb) c\n")
+    output = play(
+        lambda: function(tf.constant(1.0)), "...\n(tfdb) p z\n...\n(tfdb) pp z\n...\n(tfdb) pt z\n...\n(tfdb) c\n"
+    )
     assert "could not stop" not in output
     assert "<tf.Tensor '" not in output  # as in the repr of a tensor without a value
 
@@ -131,7 +153,9 @@ def test_attributes_of_self(tf: Any) -> None:
             return x
 
     model = Model()
-    found = values(lambda: [model(tf.constant(n)) for n in (1.0, 2.0)], "self.last", "self.weight", "self.parts['k']", "self.scale")
+    found = values(
+        lambda: [model(tf.constant(n)) for n in (1.0, 2.0)], "self.last", "self.weight", "self.parts['k']", "self.scale"
+    )
     assert found == [(2, 11, 3, 2), (4, 12, 3, 2)]
     tracer = tf.function(Model.name)
     assert values(lambda: tracer(tf.constant(5.0)), "cls.__name__", "x") == [("Model", 5.0)]
@@ -191,7 +215,10 @@ def test_a_closure_over_the_tensors_of_an_outer_graph(tf: Any) -> None:
         return inner(x + 1)
 
     results = []
-    assert values(lambda: results.extend(float(outer(tf.constant(n))) for n in (1.0, 2.0)), "y", "k") == [(2, 10), (3, 20)]
+    assert values(lambda: results.extend(float(outer(tf.constant(n))) for n in (1.0, 2.0)), "y", "k") == [
+        (2, 10),
+        (3, 20),
+    ]
     assert results == [12.0, 23.0]
 
 
@@ -225,7 +252,9 @@ def test_lambdas_generators_comprehensions_and_decorators(tf: Any) -> None:
         c = list(produce(x))
         return shifted(x), a, b, c
 
-    found = visits(lambda: function(tf.constant(1.0)), "locals().get('value')", "locals().get('n')", "locals().get('x')")
+    found = visits(
+        lambda: function(tf.constant(1.0)), "locals().get('value')", "locals().get('n')", "locals().get('x')"
+    )
     assert [(visit.place.split(":")[0], visit.values) for visit in found] == [
         ("stop", (2, None, None)),
         ("stop", (1, None, None)),
@@ -244,7 +273,12 @@ def test_comprehension_variables_at_the_prompt(tf: Any) -> None:
         tfdb.set_trace()
         return x
 
-    expressions = ["[x + n for n in range(2)]", "(lambda y: x + y)(5)", "{n: float(x) for n in 'ab'}", "sorted(locals())"]
+    expressions = [
+        "[x + n for n in range(2)]",
+        "(lambda y: x + y)(5)",
+        "{n: float(x) for n in 'ab'}",
+        "sorted(locals())",
+    ]
     assert values(lambda: function(tf.constant(1.0)), *expressions) == [([1, 2], 6, {"a": 1, "b": 1}, ["x"])]
 
 
@@ -262,7 +296,9 @@ def test_python_values_are_those_of_tracing(tf: Any) -> None:
             tfdb.set_trace()
         return collected
 
-    found = values(lambda: [function(tf.constant(n)) for n in (1, 5)], "n", "list(seen)", "record['count']", "collected")
+    found = values(
+        lambda: [function(tf.constant(n)) for n in (1, 5)], "n", "list(seen)", "record['count']", "collected"
+    )
     first = [(0, [0], 1, [1]), (1, [0, 1], 2, [1, 2]), (2, [0, 1, 2], 3, [1, 2, 3])]
     assert found == [*first, *((n, kept, count, [x + 4 for x in xs]) for n, kept, count, xs in first)]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stops import visits
 
 import tfdb
-from stops import visits
 
 STEPS = 30
 

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import tfdb
 from stops import values, visits
+
+import tfdb
 
 
 class Box:

@@ -4,9 +4,9 @@ import threading
 from typing import Any
 
 import pytest
+from stops import values, visits
 
 import tfdb
-from stops import values, visits
 from transcripts import play
 
 
@@ -148,7 +148,7 @@ def test_outer_frames_on_screen(tf: Any) -> None:
     @tf.function
     def outer(x: Any) -> Any:
         total = x
-        for step in tf.range(2):
+        for step in tf.range(2):  # noqa: B007
             total = inner(total * 10)
         return total
 
@@ -351,7 +351,7 @@ def test_autograph_return_in_branches(tf: Any) -> None:
 def test_python_control_flow_unrolls(tf: Any) -> None:
     @tf.function
     def unrolled(x: Any) -> Any:
-        for power in range(3):
+        for power in range(3):  # noqa: B007
             x = x * 2
             tfdb.set_trace()
         return x
@@ -468,7 +468,7 @@ def test_functions_saved_or_only_traced_never_stop(tf: Any, tmp_path: Any) -> No
         tf.saved_model.save(Doubler(), str(tmp_path / "model"))
         again = tf.saved_model.load(str(tmp_path / "model"))
         assert again(tf.constant([1.0, 2.0])).numpy().tolist() == [2.0, 4.0]
-        assert "EagerPyFunc" not in (tmp_path / "model" / "saved_model.pb").read_bytes().decode("latin1")
+        assert b"tfdb" not in (tmp_path / "model" / "saved_model.pb").read_bytes()
 
     assert values(program, "y") == []
 
@@ -485,6 +485,80 @@ def test_a_function_that_ran_before_it_is_saved_is_saved_without_hooks(tf: Any, 
         doubler = Doubler()
         doubler(tf.constant([5.0]))
         tf.saved_model.save(doubler, str(tmp_path / "model"))
-        assert "EagerPyFunc" not in (tmp_path / "model" / "saved_model.pb").read_bytes().decode("latin1")
+        assert b"tfdb" not in (tmp_path / "model" / "saved_model.pb").read_bytes()
 
     assert values(program, "y") == [[10.0]]
+
+
+def test_a_concrete_function_with_stops_is_saved_without(tf: Any, tmp_path: Any) -> None:
+    @tf.function
+    def double(x: Any) -> Any:
+        y = x * 2
+        tfdb.set_trace()
+        return y
+
+    results = []
+
+    def program() -> None:
+        module = tf.Module()
+        module.double = double
+        signature = double.get_concrete_function(tf.TensorSpec([], tf.float32))
+        results.append(float(double(tf.constant(4.0))))
+        tf.saved_model.save(module, str(tmp_path / "model"), signatures=signature)
+        again = tf.saved_model.load(str(tmp_path / "model"))
+        results.append(float(again.double(tf.constant(5.0))))
+        results.append(float(again.signatures["serving_default"](tf.constant(6.0))["output_0"]))
+
+    assert values(program, "y") == [8.0]
+    assert results == [8.0, 10.0, 12.0]
+    assert b"tfdb" not in (tmp_path / "model" / "saved_model.pb").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("double(tf.constant(4))", 8),
+        ("traced(tf.constant(5))", 10),
+        ("list(dataset.as_numpy_iterator())", [1, 2, 3]),
+    ],
+)
+def test_what_the_prompt_evaluates_never_stops_and_never_hangs(tf: Any, expression: str, value: Any) -> None:
+    @tf.function
+    def double(x: Any) -> Any:
+        tfdb.set_trace()
+        return x * 2
+
+    def plus(x: Any) -> Any:
+        tfdb.set_trace()
+        return x + 1
+
+    results = []
+
+    def program() -> None:
+        traced = double.get_concrete_function(tf.TensorSpec([], tf.int32))
+        dataset = tf.data.Dataset.range(3).map(plus)
+        results.append(int(double(tf.constant(3))))
+        del traced, dataset
+
+    assert [visit.values for visit in visits(program, expression, first=("u",))] == [(value,)]
+    assert results == [6]
+
+
+def test_a_function_called_at_once_from_many_places_shows_no_other_calls_values(tf: Any) -> None:
+    @tf.function
+    def inner(y: Any) -> Any:
+        tfdb.set_trace()
+        return y + 1
+
+    def outer(x: Any) -> Any:
+        a = x * 10
+        return inner(a)
+
+    def program() -> None:
+        dataset = tf.data.Dataset.range(8).map(outer, num_parallel_calls=4)
+        assert list(dataset.as_numpy_iterator()) == [10 * n + 1 for n in range(8)]
+
+    assert sorted(values(program, "y")) == [10 * n for n in range(8)]
+    outside = visits(program, "locals().get('a')", "locals().get('x')", first=("u",))
+    for a, x in (visit.values for visit in outside):
+        assert (a is None and x is None) or a == 10 * x

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from stops import values, visits
 
 import tfdb
-from stops import values, visits
 
 
 def test_dataset_map(tf: Any) -> None:
@@ -147,8 +147,16 @@ def test_dataset_inside_a_function(tf: Any) -> None:
         return y
 
     found = visits(lambda: total(tf.constant(3, tf.int64)), "x", "locals().get('y')", "locals().get('result')")
-    assert [visit.values for visit in found if visit.place.startswith("total")] == [(0, None, 0), (1, None, 1), (4, None, 5)]
-    assert [visit.values for visit in found if visit.place.startswith("square")] == [(0, 0, None), (1, 1, None), (2, 4, None)]
+    assert [visit.values for visit in found if visit.place.startswith("total")] == [
+        (0, None, 0),
+        (1, None, 1),
+        (4, None, 5),
+    ]
+    assert [visit.values for visit in found if visit.place.startswith("square")] == [
+        (0, 0, None),
+        (1, 1, None),
+        (2, 4, None),
+    ]
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -167,7 +175,9 @@ def test_map_fn_and_scan(tf: Any, graph: bool) -> None:
 
     called = tf.function(both) if graph else both
     results = []
-    found = visits(lambda: results.append(called(tf.constant([1.0, 2.0])).numpy().tolist()), "x", "locals().get('total')")
+    found = visits(
+        lambda: results.append(called(tf.constant([1.0, 2.0])).numpy().tolist()), "x", "locals().get('total')"
+    )
     assert [visit.values for visit in found] == [(1, None), (2, None), (1, 0), (4, 1)]
     assert results == [[1.0, 5.0]]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stops import values, visits
 
 import tfdb
-from stops import values, visits
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ Y = X * 3
 
 def line_model(keras: Any, *layers: Any) -> Any:
     """A model of one weight, 1 at the start."""
-    return keras.Sequential([keras.Input([1]), *layers, keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    return keras.Sequential(
+        [keras.Input([1]), *layers, keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
+    )
 
 
 def fit(model: Any, epochs: int = 1, **options: Any) -> list[float]:
@@ -53,7 +55,9 @@ def test_layer_call_stops_once_per_batch_and_never_while_building(keras: Any) ->
         model.layers[0].compute_output_spec(keras.KerasTensor([None, 1]))
         weights.extend(fit(model))
 
-    found = visits(program, "inputs[:, 0]", "scaled[:, 0]", "self.factor", "self.factor.numpy() == self.factor.value.numpy()")
+    found = visits(
+        program, "inputs[:, 0]", "scaled[:, 0]", "self.factor", "self.factor.numpy() == self.factor.value.numpy()"
+    )
     assert [visit.values[0] for visit in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     factors = [visit.values[2] for visit in found]
     assert factors[0] == 1 and len(set(factors)) == 4
@@ -89,7 +93,11 @@ def test_train_step(keras: Any, tf: Any) -> None:
     plain = fit(without_stops(lambda: custom_model(keras, tf)))
     weights = []
     found = visits(
-        lambda: weights.extend(fit(custom_model(keras, tf))), "x[:, 0]", "data[1][:, 0]", "loss", "self.dense.kernel[0, 0]"
+        lambda: weights.extend(fit(custom_model(keras, tf))),
+        "x[:, 0]",
+        "data[1][:, 0]",
+        "loss",
+        "self.dense.kernel[0, 0]",
     )
     assert [visit.values[0] for visit in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     for xs, ys, loss, kernel in (visit.values for visit in found):
@@ -190,7 +198,7 @@ def test_model_export_holds_no_stop(keras: Any, tf: Any, tmp_path: Any) -> None:
         assert served.numpy().tolist() == [[2.0]]
 
     assert values(program, "shifted") == []
-    assert b"EagerPyFunc" not in (tmp_path / "model" / "saved_model.pb").read_bytes()
+    assert b"tfdb" not in (tmp_path / "model" / "saved_model.pb").read_bytes()
 
 
 def test_model_with_many_layers_in_self_is_captured_fast_and_whole(keras: Any, tf: Any) -> None:

@@ -33,7 +33,9 @@ def terminal(tmp_path: Path) -> Any:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "IPYTHONDIR": str(tmp_path)}
     environment.pop("COLUMNS", None)
     try:
-        child = pexpect.spawn(sys.executable, [str(path)], env=environment, dimensions=(40, 100), timeout=90, encoding="utf-8")
+        child = pexpect.spawn(
+            sys.executable, [str(path)], env=environment, dimensions=(40, 100), timeout=90, encoding="utf-8"
+        )
     except OSError as error:
         pytest.skip(f"this system has no pseudo-terminal: {error}")
     yield child

@@ -1,0 +1,38 @@
+"""AutoGraph's private source maps -> generated (file, line) to the user's (file, line, function)."""
+
+import threading
+from collections import ChainMap
+from collections.abc import Mapping
+from typing import Any
+
+from tfdb.internals import private
+
+
+def generated_lines() -> Mapping[tuple[str, int], tuple[str, int, str]]:
+    """AutoGraph's map for the code this thread is running: generated (file, line) -> user's (file, line, function)."""
+    stacks = private("util.tf_stack", "_source_mapper_stacks")
+    key = private("util.tf_stack", "_get_thread_key")()
+    own = stacks[key][-1].get_effective_source_map() if key in stacks else {}
+    return ChainMap(own, all_generated_lines()) if in_replica_thread() else own
+
+
+def in_replica_thread() -> bool:
+    """Whether this thread runs one replica of a distribution strategy: code that another thread has converted."""
+    return "ReplicaThread" in type(threading.current_thread()).__name__
+
+
+_generated: dict[str, Any] = {"count": 0, "lines": {}}
+
+
+def all_generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
+    """The map for all that AutoGraph has converted."""
+    converted = list(private("autograph.impl.api", "_TRANSPILER")._cache._cache.values())
+    factories = [factory for each in converted for factory in list(each.values())]
+    if len(factories) != _generated["count"]:
+        _generated["count"] = len(factories)
+        _generated["lines"] = {
+            (place.filename, place.lineno): (origin.loc.filename, origin.loc.lineno, origin.function_name)
+            for factory in factories
+            for place, origin in (getattr(factory, "source_map", None) or {}).items()
+        }
+    return _generated["lines"]
