@@ -52,7 +52,7 @@ def after_return(stepping: Stepping, entries: list[LiveFrame]) -> Stepping:
 
 def reads_dataset(frame: FrameType | None) -> bool:
     """Whether a prompt's thread, now at `frame`, is carrying out a command that reads a dataset."""
-    while frame is not None and frame.f_code.co_name != "onecmd":
+    while frame is not None and frame.f_code.co_name not in ("onecmd", "interaction"):
         if "tensorflow/python/data/" in frame.f_code.co_filename.replace("\\", "/"):
             return True
         frame = frame.f_back
