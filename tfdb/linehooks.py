@@ -68,9 +68,7 @@ class Hit:
 class Planter:
     """Plants hooks and keeps what all of them share: the ordering, the activations' numbers, the callback."""
 
-    def __init__(
-        self, on_hit: Callable[[Hit], None], on_problem: Callable[[FrameType, Exception], None]
-    ) -> None:
+    def __init__(self, on_hit: Callable[[Hit], None], on_problem: Callable[[FrameType, Exception], None]) -> None:
         self.on_hit = on_hit
         self.on_problem = on_problem
         self.ordering = Ordering()
