@@ -23,7 +23,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
-        "norms", "normgate", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
+        "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
         "evaluation", "executions", "listing", "traces", "tracingonly",

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import internals_gate
 from .norms import size_of
+from .writes import name_of
 
 STEPS = 32  # kept
 
@@ -41,8 +42,9 @@ class Ring:
                 self.count = internals_gate.plain_variable(tf.constant(0, tf.int32), "tfdb_steps")
         before = tf.raw_ops.ReadVariableOp(resource=self.count.handle, dtype=tf.int32)
         slot = tf.math.floormod(before, STEPS)
-        tf.raw_ops.ResourceScatterUpdate(resource=self.store.handle, indices=[slot], updates=[matrix])
-        tf.raw_ops.AssignAddVariableOp(resource=self.count.handle, value=tf.constant(1, tf.int32))
+        kept = tf.raw_ops.ResourceScatterUpdate(resource=self.store.handle, indices=[slot], updates=[matrix])
+        with tf.control_dependencies([kept] if kept is not None else []):
+            tf.raw_ops.AssignAddVariableOp(resource=self.count.handle, value=tf.constant(1, tf.int32))
 
     def add(self, matrix: np.ndarray) -> None:
         """Add a look from eager code."""
@@ -60,11 +62,12 @@ class Ring:
 
 
 class Book:
-    """All rings, and what is known besides: gradients that were None, steps that loss scaling skipped."""
+    """All rings, and the variables' order, gradients that were None, steps that loss scaling skipped."""
 
     def __init__(self) -> None:
         self.rings: dict[Any, Ring] = {}
-        self.none: dict[str, tuple[int | None, ...]] = {}
+        self.shapes: dict[str, tuple[int | None, ...]] = {}  # of all variables, in the order they are given in
+        self.none: set[str] = set()
         self.skipped: Any = None
 
     def ring(self, variables: Sequence[Any], names: Sequence[str], columns: Sequence[str]) -> Ring:
@@ -75,6 +78,13 @@ class Book:
             sizes = tuple(size_of(variable) for variable in variables)
             self.rings[key] = Ring(tuple(names), shapes, sizes, tuple(columns))
         return self.rings[key]
+
+    def given(self, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
+        """Note the variables that an optimizer is given, and which of them have no gradient."""
+        for variable, gradient in zip(variables, gradients, strict=False):
+            name = name_of(variable)
+            self.shapes.setdefault(name, tuple(variable.shape))
+            self.none.add(name) if gradient is None else self.none.discard(name)
 
     def skip(self) -> None:
         """A step is skipped, in the current graph or now: count it."""

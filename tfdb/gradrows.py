@@ -32,9 +32,12 @@ def recorded(book: Book, crossing: Crossing | None) -> list[Row]:
                     trends[name] = [float(value) for value in looks[:, ring.columns.index(SQUARES)]]
     if crossing is not None and crossing.full is not None:
         for index, name in enumerate(crossing.place.names):
-            numbers.setdefault(name, {}).update({column: values[index] for column, values in crossing.full.items()})
-    rows = [row(name, *facts[name], numbers[name], trends.get(name, ())) for name in facts if name in numbers]
-    return [*rows, *(Row(name, shape, lost=True) for name, shape in book.none.items() if name not in numbers)]
+            numbers[name] = {column: values[index] for column, values in crossing.full.items()}
+    live = [name for name in facts if name in numbers and name not in book.none]
+    rows = [row(name, *facts[name], numbers[name], trends.get(name, ())) for name in live]
+    rows += [Row(name, book.shapes[name], lost=True) for name in book.none]
+    places = {name: place for place, name in enumerate(book.shapes)}
+    return sorted(rows, key=lambda each: places.get(each.name, len(places)))
 
 
 def steps_kept(rings: Sequence[Ring]) -> int:

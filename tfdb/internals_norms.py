@@ -39,6 +39,16 @@ def clips(optimizer: Any) -> str:
     return ""
 
 
+def built_for(optimizer: Any) -> list[Any]:
+    """The variables that a Keras optimizer was built for."""
+    return list(getattr(optimizer, "_trainable_variables", ()))
+
+
+def iterations(optimizer: Any) -> Any:
+    """The variable that counts an optimizer's steps, those that only accumulate among them; None without one."""
+    return getattr(optimizer, "_iterations", getattr(optimizer, "iterations", None))
+
+
 def is_variable(value: Any) -> bool:
     """Whether a value is a resource variable of TensorFlow's."""
     return isinstance(value, private("ops.resource_variable_ops", "BaseResourceVariable"))

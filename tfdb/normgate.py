@@ -13,7 +13,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from . import internals, internals_gate, internals_norms, normlook, replaying, steps
@@ -21,37 +20,11 @@ from .errors import Quit
 from .gate import gate
 from .gradhistory import Book
 from .normlook import Crossing, Given
-from .norms import is_floating, is_sliced
+from .norms import is_floating
+from .normscopes import Group, Scope, after
 from .thresholds import COLUMNS, RATIO, SQUARES, Threshold
 
 KEPT_GROUPS = 4  # gradients of a tape that wait for being applied, at most
-
-
-@dataclass(eq=False)
-class Group:
-    """The gradients that one call of a tape gave for variables, until they are applied."""
-
-    graph: Any
-    variables: list[Any]
-    gradients: list[Any]
-    losses: list[Any]
-    passed: Any = None
-    looked: bool = False
-
-
-@dataclass(eq=False)
-class Scope:
-    """One `apply` of an optimizer: what it applies, and, where the update is watched, its writes that wait."""
-
-    optimizer: Any
-    frame: Any
-    variables: list[Any] = field(default_factory=list)
-    graph: Any = None
-    ids: set[int] = field(default_factory=set)
-    waiting: list[tuple[Callable[..., Any], str, Any, Any, tuple[Any, ...], dict[str, Any]]] = field(
-        default_factory=list
-    )
-    good: Any = None
 
 
 class NormWatch:
@@ -172,11 +145,15 @@ class NormWatch:
     def apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Keras' `apply`."""
 
-        def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        def apply(optimizer: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
             if self.aside:
-                return original(optimizer, *args, **kwargs)
+                return original(optimizer, grads, *args, **kwargs)
+            grads = list(grads)
+            given = args[0] if args else kwargs.get("trainable_variables")
+            if any(gradient is None for gradient in grads):  # Keras leaves them out further on
+                self.book.given(internals_norms.built_for(optimizer) if given is None else list(given), grads)
             with self.within(Scope(optimizer, sys._getframe(1))):
-                return original(optimizer, *args, **kwargs)
+                return original(optimizer, grads, *args, **kwargs)
 
         return apply
 
@@ -402,25 +379,6 @@ class NormWatch:
                 self.calls.leave(call)
 
         return __call__
-
-
-def after(passed: Any, values: list[Any]) -> list[Any]:
-    """The values, to be read only after the gate."""
-    import tensorflow as tf
-
-    if passed is None:
-        return values
-    with tf.control_dependencies([passed]):
-        return [identity(value) for value in values]
-
-
-def identity(value: Any) -> Any:
-    """The same tensor, in a place of its own in the order of ops."""
-    import tensorflow as tf
-
-    if is_sliced(value):
-        return tf.IndexedSlices(tf.identity(value.values), value.indices, value.dense_shape)
-    return None if value is None else tf.identity(value)
 
 
 norms = NormWatch()

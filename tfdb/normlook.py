@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, compiled, frames, internals, internals_gate, normexpr
+from . import blame, compiled, frames, internals, internals_gate, internals_norms, normexpr
 from .blame import UserLine
 from .gradhistory import Ring
 from .norms import arithmetic, column, columns, exactly, is_floating, is_sliced, size_of
@@ -79,9 +79,8 @@ class Crossing:
 def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
     """Measure and decide; returns what the writes must wait for, and under XLA whether they may go on."""
     live = [(v, g) for v, g in zip(given.variables, given.values, strict=True) if g is not None and is_floating(g)]
-    for variable, gradient in zip(given.variables, given.values, strict=True):
-        if gradient is None:
-            watch.book.none[name_of(variable)] = tuple(getattr(variable, "shape", ()))
+    if given.kind == "gradient":
+        watch.book.given(given.variables, given.values)
     place = place_of(watch, given, [v for v, _ in live]) if live else None
     if place is None:
         return None, None
@@ -193,7 +192,7 @@ def added_up(rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 def step_now(place: Place) -> int | None:
     """The number of the step that is about to be applied, from 1; None without an optimizer that counts."""
-    iterations = getattr(place.optimizer, "iterations", None)
+    iterations = internals_norms.iterations(place.optimizer)
     return int(np.asarray(iterations)) + 1 if iterations is not None else None
 
 
@@ -252,7 +251,7 @@ def step_in_graph(place: Place) -> Any:
     """The number of the step as an int64 tensor; 0 without an optimizer that counts."""
     import tensorflow as tf
 
-    iterations = getattr(place.optimizer, "iterations", None)
+    iterations = internals_norms.iterations(place.optimizer)
     if iterations is None:
         return tf.constant(0, tf.int64)
     return tf.cast(tf.convert_to_tensor(internals_gate.unwrapped(iterations)), tf.int64) + 1
@@ -358,7 +357,7 @@ def read_verdict(watch: Any, place: Place, told: np.ndarray) -> None:
     if over.any():
         matrix = rest[: len(place.columns) * width].reshape(len(place.columns), width)
         losses = rest[len(place.columns) * width :]
-        tell(watch, place, over, matrix, losses, max((step_now(place) or 1) - 1, 0), None, (), xla=True)
+        tell(watch, place, over, matrix, losses, step_now(place) or 0, None, (), xla=True)
 
 
 def both(first: Any, second: Any) -> Any:

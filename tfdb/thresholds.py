@@ -24,17 +24,6 @@ COLUMNS = (SQUARES, MAGNITUDES, LARGEST, NONZERO)
 RATIO = (UPDATE, WEIGHT)
 
 USAGE = "grad[.max|.mean][:REGEX] OP NUMBER | update[:REGEX] OP NUMBER | loss OP NUMBER | EXPRESSION"
-HELP = """\
-grad          the l2 norm of all gradients together, as the optimizer applies them: after clipping, unscaling (mixed
-              precision) and accumulation; grad.max is their largest magnitude, grad.mean the mean magnitude
-grad:REGEX    the same for each variable whose name matches: one over the limit is enough
-update        the l2 norm of the whole update over that of all weights; update:REGEX for each variable; variables
-              that are all zero have no ratio
-loss          what the gradient is taken of, before loss scaling
-EXPRESSION    anything over the names of the step, looked at each time gradients are applied
-OP            > >= < <=; a NaN is over every limit
-in, allow     limit it to variables whose name matches, or leave those out; every N stops at each N-th time only"""
-
 FORM = re.compile(
     r"(?P<kind>grad|update|loss)(?P<form>\.max|\.mean)?(?::(?P<names>\S+?))?\s*(?P<op>[<>]=?)\s*"
     r"(?P<limit>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf)(?P<rest>(?:\s.*)?)"

@@ -9,7 +9,7 @@ class WatchCommands(PromptBase):
     """The session's watches at the prompt."""
 
     def do_watch(self, arg: str) -> None:
-        """watch [nan|inf|none [in REGEX] [allow REGEX] [every N]]
+        """watch [nan|inf|none|LIMIT [in REGEX] [allow REGEX] [every N] | EXPRESSION [every N]]
 
         Stop before a bad value reaches the weights, at the line that made it: `nan` for the first NaN, or the infinity
         that becomes one; `inf` for any infinity that matters; `none` for a gradient that is lost.  `in` limits it to a
@@ -17,11 +17,27 @@ class WatchCommands(PromptBase):
         is added per op: one check stands between the gradients and the update.  Without an argument: the list, with
         how often each has stopped.
 
+        A LIMIT is one of these, with > >= < or <= and a number.  It is decided before the update; a NaN is over it.
+
+            grad > 100          the l2 norm of all gradients together, as they are applied: after clipping, unscaling
+                                (mixed precision) and accumulation.  grad.max is their largest magnitude, grad.mean
+                                the mean one
+            grad:REGEX > 5      the same for each variable whose name matches: one over the limit is enough
+            update > 0.1        the l2 norm of the whole update over that of the weights before it; update:REGEX for
+                                each variable (weights that are all zero have no ratio)
+            loss > 10           what the gradient is taken of, before loss scaling
+
+        For hand-written updates (`w.assign_sub(...)`) the gradients are those that the tape gave for the variable.
+        With a limit, `in` and `allow` choose the variables that count.  An EXPRESSION is looked at at the same place,
+        over the names of the step; it costs nothing much where TensorFlow can compute it.
+
         At the stop `c` goes on as the program would have, bad update included; `q` ends.
 
         Example:
 
             (tfdb) watch nan in decoder
+            (tfdb) watch grad:kernel > 5
+            (tfdb) watch tf.reduce_max(logits) > 50
             (tfdb) watch
         """
         watches = watchstops.of(self.session)

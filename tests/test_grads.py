@@ -1,0 +1,143 @@
+"""`grads`: the table of the last steps, of a stop, and of an expression."""
+
+import io
+import math
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdb import gradrows, gradtable, prompt, session, watchstops
+from tfdb.errors import TfdbError
+from tfdb.gradtable import Row
+from tfdb.normgate import norms
+from tfdb.thresholds import SQUARES
+
+X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
+Y = X[:, :1]
+
+
+@pytest.fixture
+def recording() -> Iterator[None]:
+    norms.install([], lambda crossing: None, detailed=True)
+    yield
+    norms.remove()
+
+
+def rows() -> dict[str, Row]:
+    return {row.name: row for row in gradrows.recorded(norms.book, None)}
+
+
+def fitted(steps: int, **options: object) -> keras.Model:
+    keras.utils.set_random_seed(2)
+    layers = [keras.layers.Dense(3, "relu", name="hidden"), keras.layers.Dense(1, name="out")]
+    net = keras.Sequential([keras.Input((4,)), *layers], name="net")
+    net.compile(keras.optimizers.SGD(0.1), "mse", **options)
+    net.fit(X[: 4 * steps], Y[: 4 * steps], batch_size=4, shuffle=False, verbose=0)
+    return net
+
+
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 3}])
+def test_a_plain_fit_is_recorded_in_the_order_of_the_model(recording: None, options: dict[str, object]) -> None:
+    before = fitted(5, **options).get_weights()
+    norms.book.clear()
+    net = fitted(6, **options)
+    found = rows()
+    assert list(found) == [variable.path for variable in net.trainable_variables]
+    for old, new, row in zip(before, net.get_weights(), found.values(), strict=True):
+        gradient = (old - new) / 0.1
+        assert row.shape == old.shape
+        assert len(row.trend) == 6
+        expected = [np.linalg.norm(gradient), np.mean(abs(gradient)), np.max(abs(gradient)), np.mean(gradient == 0)]
+        np.testing.assert_allclose([row.norm, row.mean, row.largest, row.zero], expected, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(row.ratio, np.linalg.norm(old - new) / np.linalg.norm(old), rtol=1e-3)
+
+
+def test_the_history_is_bounded(recording: None) -> None:
+    w = tf.Variable([1.0])
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([w])
+    apply = tf.function(lambda g: optimizer.apply([g], [w]))
+    for number in range(40):
+        apply(tf.constant([float(number)]))
+    (ring,) = [ring for ring in norms.book.rings.values() if SQUARES in ring.columns]
+    np.testing.assert_allclose(ring.looks()[:, 0, 0], np.arange(8, 40, dtype=float) ** 2)
+
+
+def test_sparse_gradients_are_counted_against_the_whole_table(recording: None) -> None:
+    table = tf.Variable(tf.ones([100, 2]), name="table")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([table])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [3, 3, 4]))
+    optimizer.apply([tape.gradient(loss, table)], [table])
+    row = rows()["table"]
+    assert (row.norm, row.largest, row.zero) == pytest.approx((math.sqrt(10), 2.0, 0.98))
+
+
+def test_none_and_what_is_not_finite_are_marked() -> None:
+    bad = gradtable.row("bad", (2,), 2, {SQUARES: float("nan")}, [1.0, float("nan")])
+    fine = gradtable.row("fine", (2,), 2, {SQUARES: 4.0}, [1.0, 4.0])
+    lost = Row("lost", (3,), lost=True)
+    lines = gradtable.text([bad, fine, lost], 80, color=True).splitlines()
+    assert [line.startswith("\x1b[31m") for line in lines] == [False, True, False, True]
+    assert "nan" in lines[1] and "×" in lines[1]
+    assert lines[3].split()[-1].startswith("None")
+    assert [row.name for row in gradtable.in_order([fine, lost, bad], "norm")] == ["bad", "fine", "lost"]
+    with pytest.raises(TfdbError):
+        gradtable.in_order([fine], "size")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_table_keeps_to_the_width(width: int) -> None:
+    numbers = {"squares": 4.0, "magnitudes": 3.0, "largest": 1.0, "nonzero": 5.0, "update": 1e-4, "weight": 2.0}
+    row = gradtable.row("model/block_1/attention/query/kernel", (64, 8, 8), 4096, numbers, range(20))
+    assert all(len(line) <= width for line in gradtable.text([row], width).splitlines())
+
+
+def test_a_lost_gradient_shows_none(recording: None) -> None:
+    used, unused = tf.Variable([1.0], name="used"), tf.Variable([1.0], name="unused")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(used)
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([unused, used])
+    optimizer.apply(tape.gradient(loss, [unused, used]), [unused, used])
+    assert [(name, row.lost) for name, row in rows().items()] == [("unused", True), ("used", False)]
+
+
+def test_gradients_on_demand() -> None:
+    w = tf.Variable([3.0, 4.0], name="w")
+    (row,) = gradrows.on_demand(lambda: tf.reduce_sum(w * w), None)
+    assert (row.name, row.norm, row.largest) == ("w", 10.0, 8.0)
+    x = tf.constant([1.0, 2.0])
+    (row,) = gradrows.on_demand(lambda: tf.reduce_sum(x * x), lambda: x)
+    assert row.norm == pytest.approx(math.sqrt(20))
+    with pytest.raises(TfdbError, match="runs the model"):
+        gradrows.on_demand(lambda: tf.constant(2.0), None)
+
+
+def typed(net: keras.Model, *commands: str) -> str:
+    """What the prompt says to commands typed at a `set_trace()` between two calls of `fit`."""
+    out = io.StringIO()
+    debugger = prompt.plain_debugger(io.StringIO("".join(f"{command}\n" for command in commands)), out)
+    with session.using(debugger) as now:
+        try:
+            for _ in range(commands.count("c")):
+                debugger.set_trace()
+                net.fit(X[:12], Y[:12], batch_size=4, verbose=0)
+        finally:
+            watchstops.of(now).watching.recording = False
+            watchstops.of(now).watching.stop()
+    return out.getvalue()
+
+
+def test_the_prompt_says_when_nothing_was_recorded_and_then_records() -> None:
+    net = fitted(2)
+    again = ["grads -s name", "grads tf.reduce_sum(net.trainable_variables[0] ** 2)", "grads -s x", "c"]
+    said = typed(net, "grads", "c", *again)
+    assert "no step was recorded yet" in said
+    assert "3 steps recorded" in said
+    assert said.index("net/hidden/bias") < said.index("net/hidden/kernel") < said.index("net/out/bias")
+    assert "cannot sort by 'x'" in said

@@ -1,0 +1,401 @@
+"""Thresholds: the language, the norms, and the exact step at which training passes them, by NumPy's own account."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdb import normreport, thresholds
+from tfdb.conditions import WatchError
+from tfdb.errors import Quit
+from tfdb.normgate import norms
+from tfdb.normlook import Crossing
+
+ROOT = Path(__file__).resolve().parents[1]
+X = np.random.default_rng(0).normal(size=(48, 4)).astype("float32")
+Y = X[:, :1] ** 2
+
+
+class Crossings:
+    """What thresholds that are on found; `during` sees each one as it happens."""
+
+    def __init__(self) -> None:
+        self.found: list[Crossing] = []
+        self.during: Callable[[Crossing], None] = lambda crossing: None
+
+    def start(self, *texts: str) -> None:
+        norms.install([thresholds.parse(text) for text in texts], self.on_cross)
+
+    def on_cross(self, crossing: Crossing) -> None:
+        self.found.append(crossing)
+        self.during(crossing)
+
+    @property
+    def steps(self) -> list[int | None]:
+        return [crossing.step for crossing in self.found]
+
+
+@pytest.fixture
+def crossings() -> Iterator[Crossings]:
+    found = Crossings()
+    yield found
+    norms.remove()
+
+
+# -- the language -----------------------------------------------------------------------------------------------------
+
+
+WRITTEN = """grad > 100 | grad.max:dense/kernel >= 0.5 | grad < 1e-07 | update > 0.1 in dense | loss > 3
+| update:kernel > 0.01 every 5 | grad.mean > 1 in a allow b every 2 | tf.reduce_max(x) > 3 | x in seen
+| loss > previous every 3"""
+WRONG = "grad|grad = 3|grad > x|grad.min > 3|update.max > 1|grad:( > 3|grad > 3 every 0|3 4|1|"
+
+
+@pytest.mark.parametrize("text", [text.strip() for text in WRITTEN.split("|")])
+def test_a_threshold_is_written_as_it_is_typed(text: str) -> None:
+    assert str(thresholds.parse(text)) == text
+    assert thresholds.parse(str(thresholds.parse(text))) == thresholds.parse(text)
+
+
+@pytest.mark.parametrize("text", WRONG.split("|"))
+def test_what_cannot_be_watched(text: str) -> None:
+    with pytest.raises(WatchError):
+        thresholds.parse(text)
+
+
+def test_a_nan_is_over_every_limit() -> None:
+    assert all(bool(thresholds.exceeds(thresholds.parse(f"grad {op} 1"), np.float32("nan"))) for op in ("<", ">"))
+
+
+def test_the_carriers_of_a_norm_are_blamed() -> None:
+    columns = {thresholds.SQUARES: np.array([1.0, 10000.0, 4.0])}
+    assert thresholds.over_limit(thresholds.parse("grad > 5"), 100.0, ["a", "b", "c"], columns) == ("b",)
+
+
+# -- the exact step ---------------------------------------------------------------------------------------------------
+
+
+def model(*names: str) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Dense(5, "tanh", name=names[0] if names else None), keras.layers.Dense(1)]
+    return keras.Sequential([keras.Input((4,)), *layers])
+
+
+def batches() -> list[tuple[np.ndarray, np.ndarray]]:
+    """Six batches; the third and the fifth are out of all proportion."""
+    scale = [1, 1, 30, 1, 60, 1]
+    return [(X[i * 8 : i * 8 + 8], Y[i * 8 : i * 8 + 8] * s) for i, s in enumerate(scale)]
+
+
+def norm(gradients: list[Any]) -> float:
+    """The l2 norm of all gradients, by NumPy."""
+    return float(np.sqrt(sum(np.sum(np.asarray(tf.convert_to_tensor(g), np.float64) ** 2) for g in gradients)))
+
+
+def norms_without_tfdb(optimizer: str) -> list[float]:
+    """The norm at each step of plain eager training."""
+    net, chosen, found = model(), keras.optimizers.get(optimizer), []
+    for x, y in batches():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, net.trainable_variables)
+        found.append(norm(gradients))
+        chosen.apply(gradients, net.trainable_variables)
+    return found
+
+
+def limit_of(values: list[float]) -> tuple[float, list[int]]:
+    """A limit that some of the values pass, and the steps (from 1) at which they do."""
+    ordered = sorted(values)
+    limit = (ordered[-3] + ordered[-2]) / 2
+    return limit, [step for step, value in enumerate(values, 1) if value > limit]
+
+
+def by_fit(optimizer: str, **options: Any) -> None:
+    net = model()
+    net.compile(optimizer, "mse", **options)
+    data = tf.data.Dataset.from_tensor_slices(tuple(np.stack(part) for part in zip(*batches(), strict=True)))
+    net.fit(data, epochs=1, verbose=0)
+
+
+def by_loop(optimizer: str, wrap: Callable[..., Any] = tf.function) -> None:
+    net, chosen = model(), keras.optimizers.get(optimizer)
+    chosen.build(net.trainable_variables)
+
+    @wrap
+    def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x, training=True) - y) ** 2)
+        chosen.apply_gradients(zip(tape.gradient(loss, net.trainable_variables), net.trainable_variables, strict=True))
+        return loss
+
+    for x, y in batches():
+        step(tf.constant(x), tf.constant(y))
+
+
+WAYS: dict[str, Callable[[str], None]] = {
+    "fit": by_fit,
+    "fit eagerly": lambda optimizer: by_fit(optimizer, run_eagerly=True),
+    "fit, two steps a call": lambda optimizer: by_fit(optimizer, steps_per_execution=2),
+    "loop": by_loop,
+    "eager loop": lambda optimizer: by_loop(optimizer, lambda f: f),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("way", WAYS)
+def test_it_trips_on_the_steps_that_numpy_says(crossings: Crossings, way: str, optimizer: str) -> None:
+    expected = norms_without_tfdb(optimizer)
+    limit, steps = limit_of(expected)
+    crossings.start(f"grad > {limit}")
+    WAYS[way](optimizer)
+    assert crossings.steps == steps
+    np.testing.assert_allclose([float(c.value) for c in crossings.found], [expected[s - 1] for s in steps], rtol=1e-3)
+
+
+def test_under_xla_the_step_over_the_limit_is_found_and_left_out(crossings: Crossings) -> None:
+    limit, steps = limit_of(norms_without_tfdb("sgd"))
+    crossings.start(f"grad > {limit}")
+    before: list[np.ndarray] = []
+    net = model()
+    net.compile("sgd", "mse", jit_compile=True)
+
+    def look(crossing: Crossing) -> None:
+        before.extend(net.get_weights())
+        raise Quit(1)
+
+    crossings.during = look
+    data = tf.data.Dataset.from_tensor_slices(tuple(np.stack(part) for part in zip(*batches(), strict=True)))
+    with pytest.raises(Quit):
+        net.fit(data, epochs=1, verbose=0)
+    assert crossings.steps == steps[:1]
+    plain = model()
+    plain.compile("sgd", "mse")
+    plain.fit(data.take(steps[0] - 1), epochs=1, verbose=0)
+    for mine, other in zip(before, plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_it_stops_before_the_weights_change(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([1.0, 2.0], name="w")
+    seen: list[np.ndarray] = []
+    crossings.during = lambda crossing: seen.append(w.numpy())
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * w)
+        w.assign_sub(0.5 * tape.gradient(loss, w))
+
+    step()
+    np.testing.assert_array_equal(seen[0], [1.0, 2.0])
+    np.testing.assert_array_equal(w.numpy(), [0.0, 0.0])
+
+
+def test_each_player_of_a_gan_has_its_own_norm(crossings: Crossings) -> None:
+    crossings.start("grad:generator > 0", "grad > 0 in critic")
+    make = tf.Variable([[2.0]], name="generator")
+    judge = tf.Variable([[3.0]], name="critic")
+    optimizers = [keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1)]
+    for optimizer, variable in zip(optimizers, (make, judge), strict=True):
+        optimizer.build([variable])
+
+    @tf.function
+    def step(z: tf.Tensor) -> None:
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            fake = z @ make @ judge
+            loss = tf.reduce_sum(fake)
+            other = -tf.reduce_sum(fake) * 2.0
+        gradients = [first.gradient(loss, [make]), second.gradient(other, [judge])]
+        optimizers[0].apply_gradients([(gradients[0][0], make)])
+        optimizers[1].apply_gradients([(gradients[1][0], judge)])
+
+    step(tf.constant([[5.0]]))
+    assert sorted((c.over, float(np.max(c.value)), float(c.losses[0])) for c in crossings.found) == [
+        (("critic",), 20.0, -60.0), (("generator",), 15.0, 30.0),
+    ]  # fmt: skip
+
+
+def test_a_gradient_penalty_counts_as_what_is_applied(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([2.0], name="w")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([w])
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                out = tf.reduce_sum(w * x * x)
+            penalty = tf.reduce_sum(inner.gradient(out, x) ** 2)
+            loss = out + penalty
+        optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+
+    step(tf.constant([3.0]))  # loss = 9 w + 36 w ** 2
+    assert [float(c.value) for c in crossings.found] == [9 + 72 * 2.0]
+
+
+def test_accumulated_gradients_are_looked_at_when_they_are_applied(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([1.0], name="w")
+    optimizer = keras.optimizers.SGD(0.0, gradient_accumulation_steps=2)
+    optimizer.build([w])
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+
+    for value in (1.0, 3.0, 10.0, 30.0):
+        step(tf.constant([value]))
+    assert [(c.step, float(c.value)) for c in crossings.found] == [(2, 2.0), (4, 20.0)]
+
+
+def test_the_value_is_that_after_clipping(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([1.0, 1.0], name="w")
+    optimizer = keras.optimizers.SGD(0.1, clipnorm=0.5)
+    optimizer.build([w])
+    optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])
+    assert float(crossings.found[0].value) == pytest.approx(0.5)
+    assert "the values are those after clipnorm=0.5" in normreport.origin(crossings.found[0]).report.notes
+
+
+def test_loss_scaling_does_not_show_in_norms_and_losses(crossings: Crossings) -> None:
+    crossings.start("grad > 0", "loss > 0")
+    w = tf.Variable([2.0], name="w")
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.0), initial_scale=1024.0)
+    optimizer.build([w])
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = optimizer.scale_loss(tf.reduce_sum(w * x))
+        optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+
+    step(tf.constant([3.0]))
+    step(tf.constant([float("inf")]))
+    step(tf.constant([4.0]))
+    assert [float(np.max(c.value)) for c in crossings.found] == [3.0, 6.0, 4.0, 8.0]
+    assert norms.book.skips() == 1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_update_ratio_is_that_of_what_is_written(crossings: Crossings, optimizer: str) -> None:
+    crossings.start("update > 0")
+    net = model()
+    net.compile(optimizer, "mse", run_eagerly=False)
+    before: list[list[np.ndarray]] = []
+    crossings.during = lambda crossing: before.append([np.array(w) for w in net.get_weights()])
+    data = tf.data.Dataset.from_tensor_slices(tuple(np.stack(part) for part in zip(*batches(), strict=True)))
+    net.fit(data, epochs=1, verbose=0)
+    after = [*before[1:], net.get_weights()]
+    expected = [
+        norm([b - a for a, b in zip(old, new, strict=True)]) / norm(old) for old, new in zip(before, after, strict=True)
+    ]
+    np.testing.assert_allclose([float(c.value) for c in crossings.found], expected, rtol=1e-3)
+
+
+def test_sparse_gradients_count_each_row_once(crossings: Crossings) -> None:
+    crossings.start("grad > 0", "grad.mean > 0", "grad.max > 0")
+    table = tf.Variable(tf.ones([1000, 2]), name="table")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([table])
+
+    @tf.function
+    def step(ids: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, ids))
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+
+    step(tf.constant([7, 7, 9]))
+    assert [float(np.max(c.value)) for c in crossings.found] == pytest.approx([np.sqrt(10), 6 / 2000, 2.0])
+
+
+def test_expressions_are_over_the_names_of_the_step(crossings: Crossings) -> None:
+    crossings.start("tf.reduce_max(x) > 2", "float(np.max(x)) > 2", "nowhere > 1")
+    w = tf.Variable([2.0], name="w")
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    for value in (1.0, 3.0, 2.0, 4.0):
+        step(tf.constant([value]))
+    assert [(c.step, c.threshold.expression) for c in crossings.found] == [
+        (step, text) for step in (2, 4) for text in ("tf.reduce_max(x) > 2", "float(np.max(x)) > 2")
+    ]
+
+
+def test_the_stop_stands_where_the_gradients_are_applied_with_the_values_of_the_step(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([2.0], name="w")
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        gradient = tape.gradient(loss, w)
+        w.assign_sub(0.1 * gradient)
+
+    step(tf.constant([3.0]))
+    frame = crossings.found[0].frames[-1]
+    assert (frame.line.function, frame.line.line) == ("step", step.python_function.__code__.co_firstlineno + 5)
+    assert [float(np.max(frame.locals[name])) for name in ("x", "loss", "gradient")] == [3.0, 6.0, 3.0]
+
+
+def test_every_and_allow(crossings: Crossings) -> None:
+    crossings.start("grad > 0 every 2", "grad > 0 allow w")
+    w = tf.Variable([2.0], name="w")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([w])
+    for _ in range(4):
+        optimizer.apply_gradients([(tf.constant([1.0]), w)])
+    assert crossings.steps == [1, 3]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_training_is_the_same_bit_for_bit(crossings: Crossings, optimizer: str) -> None:
+    def trained() -> list[np.ndarray]:
+        net = model()
+        net.compile(optimizer, "mse")
+        net.fit(X, Y, batch_size=8, epochs=3, verbose=0)
+        return [*net.get_weights(), *(np.asarray(variable) for variable in net.optimizer.variables)]
+
+    plain = trained()
+    crossings.start("grad > 1e30", "update > 1e30", "loss > 1e30")
+    assert all(np.array_equal(a, b) for a, b in zip(plain, trained(), strict=True))
+    assert not crossings.found
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_the_exploding_network_is_caught_before_the_update(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    arguments = ["--no-prompt", "--report", str(report), "-w", "grad > 100", "examples/exploding_rnn.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tfdb", *arguments], capture_output=True, text=True, cwd=ROOT, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    found = json.loads(report.read_text())
+    lines = (ROOT / "examples" / "exploding_rnn.py").read_text().splitlines()
+    assert (found["reason"], found["step"], found["function"]) == ("grad", 3, "train_step")
+    assert lines[found["line"] - 1].strip() == "variable.assign_sub(0.001 * gradient)"
+    assert found["variables"] == ["recurrent"]
+    assert "step 1" in done.stdout
+    assert "step 2" not in done.stdout
