@@ -17,11 +17,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
-    "prompt": {"tfdb", "__main__", "prompt", "uncaught", "commands", "completion", "callbacks", "extension", "remote"},
-    "session": {"session"},
+    "prompt": {
+        "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "uncaught", "watchstops", "commands",
+        "completion", "callbacks", "extension", "remote",
+    },
+    "session": {"session", "stopping"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
+        "callsites", "ordering", "generated", "opbreaks",
+        "doors", "steps", "writes", "compiled", "eagerly", "pipelines", "watching", "recorder", "replaying", "opwise",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
@@ -32,7 +37,7 @@ ROWS = {
         "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
         "screens",
         "explain", "explanations", "syntax",
-        "cuts", "cuttext", "detours", "thresholds", "gradtable",
+        "cuts", "cuttext", "detours", "origin", "thresholds", "gradtable",
         "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },
 }  # fmt: skip

@@ -28,7 +28,7 @@ from tfdb.errors import Quit
 from tfdb.linehooks import Hit
 from tfdb.session import Session
 from tfdb.sourcemap import in_site_packages, is_hidden, is_user
-from tfdb.stopping import GraphStop, Stepping
+from tfdb.stopping import GraphStop, Stepping, stop_line
 
 PLAIN_PROMPT = "(tfdb) "
 SAID_YES, SAID_NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -328,20 +328,6 @@ class Commands(
     def breaks_in(self, filename: str) -> bool:
         """Whether a file has breakpoints."""
         return self.canonic(filename) in self.breaks
-
-
-def stop_line(stop: GraphStop) -> str:
-    """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
-    assert stop.hit is not None
-    point = stop.hit.point
-    functions = [f.function for f in stop.live if (f.activation or f is stop.live[-1]) and not f.hidden]
-    kind = "graph stop" if point.graph else "eager stop"
-    parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
-    if point.event.startswith("<"):
-        parts.insert(1, f"after {point.event[1:-1]}")
-    if point.xla:
-        parts.append("XLA off for this function: jit_compile=True cannot hold a stop")
-    return " · ".join(parts)
 
 
 class PlainPdb(Commands, pdb.Pdb):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals, tapes
+from tfdb import internals, stopping, tapes
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
@@ -25,7 +25,7 @@ from tfdb.linetracer import LineTracer
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
-from tfdb.stopping import GraphStop, Stepping, after_return, reads_dataset, steps_here, without_the_line_shown
+from tfdb.stopping import GraphStop, Stepping
 from tfdb.traces import Recorder
 from tfdb.twins import Needs, Twins
 
@@ -88,8 +88,6 @@ class Session:
             self.own = self.make_debugger(self)
         return self.own
 
-    # -- planting -------------------------------------------------------------------------------------------------
-
     def plant(self, frame: FrameType, condition: Any = True) -> None:
         """set_trace() in traced code: stop at each run of this point, and let the user step on from there."""
         if self.closed or is_exporting(frame) or condition is False or internals.in_vectorisation(frame):
@@ -111,9 +109,9 @@ class Session:
         lines = self.debugger.breaks.get(self.debugger.canonic(code.co_filename), ())
         return any(has_line(code, line) for line in lines)
 
-    def has_breakpoint(self, filename: str, lineno: int) -> bool:
-        """Whether a breakpoint stands on this line."""
-        return lineno in self.debugger.breaks.get(self.debugger.canonic(filename), ())
+    def has_breakpoint(self, filename: str, *lines: int) -> bool:
+        """Whether a breakpoint stands on one of these lines."""
+        return any(line in self.debugger.breaks.get(self.debugger.canonic(filename), ()) for line in lines)
 
     def arm(self) -> None:
         """Stand at TensorFlow's doors, if the program has imported it; hooks follow as they are needed."""
@@ -194,8 +192,6 @@ class Session:
         """Whether this process was forked from the one that the session belongs to."""
         return self.process != os.getpid()
 
-    # -- running --------------------------------------------------------------------------------------------------
-
     def on_hit(self, hit: Hit) -> None:
         """A planted line is about to run in a graph: stop if anything asks for it."""
         if self.closed:
@@ -243,7 +239,9 @@ class Session:
         if any(f"_{graph}_" in f"_{name}_" for name in names):
             return True
         frames = sys._current_frames()
-        return graph.startswith("Dataset_") and any(reads_dataset(frames.get(each)) for each in list(self.at_prompt))
+        return graph.startswith("Dataset_") and any(
+            stopping.reads_dataset(frames.get(each)) for each in list(self.at_prompt)
+        )
 
     def is_repeated(self, point: HookPoint) -> bool:
         """Whether a loop's first iteration begins on the header that was reported just now, before the loop."""
@@ -260,16 +258,15 @@ class Session:
             return "interrupted"
         if point.event == "call":
             return "set_trace" if hit.condition() else None
-        if self.stepping is not None and steps_here(self.stepping, point.event, place.activation, place.lineno):
+        if self.stepping is not None and stopping.steps_here(
+            self.stepping, point.event, place.activation, place.lineno
+        ):
             return self.stepping.kind
-        if point.event.startswith("<") or (point.event in LINES and self.has_breakpoint_near(place)):
+        if point.event.startswith("<") or (
+            point.event in LINES and self.has_breakpoint(place.filename, place.lineno, place.firstlineno)
+        ):
             return self.debugger.breakpoint_reason(hit)
         return None
-
-    def has_breakpoint_near(self, place: Any) -> bool:
-        """Whether a breakpoint may be meant for this line: on it, or on the function's first."""
-        lines = self.debugger.breaks.get(self.debugger.canonic(place.filename), ())
-        return place.lineno in lines or place.firstlineno in lines
 
     def stop(self, hit: Hit, reason: str, callers_now: list[tuple[FrameType, int]] | None = None) -> None:
         """Open the prompt at a hit, and apply what the user chose there.
@@ -278,14 +275,14 @@ class Session:
         """
         entries = hit.frames()
         if hit.point.event == "return":
-            entries[-1] = self.at_last_line(entries[-1])
+            entries[-1] = stopping.at_last_line(entries[-1], self.before)
             entries[-1].locals["__return__"] = hit.returned()
         chain = self.planter.open_calls.chain(hit.point.function)
         entries = chain.frames + entries if chain is not None else entries
         callers = [live(frame, ()) for frame in (chain or hit.point).callers]
         real = self.door.frames_of((chain or hit.point).graph) if callers_now is None else callers_now
         if entries[-1].activation == 0 and callers_now is None and hit.point.graph:
-            real = without_the_line_shown(real, entries[-1])
+            real = stopping.without_the_line_shown(real, entries[-1])
         stack = entries if real else callers + entries
         self.stepping = None
 
@@ -297,7 +294,7 @@ class Session:
         with attributes_of_this_pass(entries):
             standing(stack, ask)
         if self.stepping is not None and hit.point.event == "return":
-            self.stepping = after_return(self.stepping, entries)
+            self.stepping = stopping.after_return(self.stepping, entries)
 
     def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame]) -> None:
         """Open the prompt at the origin that a watch found; `title` is its screen, `report` what `why` explains."""
@@ -313,11 +310,6 @@ class Session:
             standing(stack, ask)
         if self.quitting is not None:
             raise self.quitting
-
-    def at_last_line(self, frame: LiveFrame) -> LiveFrame:
-        """A frame that returns, at the line of its `return` that ran in this pass."""
-        _, lineno = self.before.get(frame.activation, ("", frame.lineno))
-        return dataclasses.replace(frame, lineno=lineno)
 
     @contextmanager
     def prompting(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """What a stop is and how far to run after it: values between session and prompt, and pdb's rules of stepping."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -78,3 +79,23 @@ def without_the_line_shown(real: list[tuple[FrameType, int]], shown: LiveFrame) 
                 shown.locals.setdefault(name, value)
             return real[:n]
     return real
+
+
+def stop_line(stop: GraphStop) -> str:
+    """The line above a graph stop: the functions open in the graph, the pass, and what is special."""
+    assert stop.hit is not None
+    point = stop.hit.point
+    functions = [f.function for f in stop.live if (f.activation or f is stop.live[-1]) and not f.hidden]
+    kind = "graph stop" if point.graph else "eager stop"
+    parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
+    if point.event.startswith("<"):
+        parts.insert(1, f"after {point.event[1:-1]}")
+    if point.xla:
+        parts.append("XLA off for this function: jit_compile=True cannot hold a stop")
+    return " · ".join(parts)
+
+
+def at_last_line(frame: LiveFrame, before: Mapping[int, tuple[str, int]]) -> LiveFrame:
+    """A frame that returns, at the line of its `return` that ran in this pass."""
+    _, lineno = before.get(frame.activation, ("", frame.lineno))
+    return replace(frame, lineno=lineno)

@@ -92,44 +92,45 @@ class Twins:
             __tracebackhide__ = True
             trace = sys.gettrace()
             if trace is None:
-                return route(function, args, kwargs)
+                return self.route(original, function, args, kwargs)
             sys.settrace(None)  # bdb finds nothing in TensorFlow's own Python, and costs as much as a small step
             before, self.local.trace = getattr(self.local, "trace", None), trace
             if trace != self.needs.eager_trace() or internals.functions_run_eagerly():
                 sys.settrace(trace)
             try:
-                return route(function, args, kwargs)
+                return self.route(original, function, args, kwargs)
             finally:
                 self.local.trace = before
                 if sys.gettrace() is None:
                     sys.settrace(trace)
 
-        def route(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            __tracebackhide__ = True
-            if self.is_aside():
-                return original(function, *args, **kwargs)
-            if self.needs.at_prompt():
-                return function._python_function(*args, **kwargs)
-            if function in self.clones:
-                return original(function, *args, **kwargs)
-            if internals.current_graph() is not None:
-                tracer = self.active_tracer()
-                if tracer is None or not self.is_concerned(function, tracer.armed):
-                    return original(function, *args, **kwargs)
-                twin = self.twin(function, tracer.armed)
-                return original(twin.function, *args, **kwargs)
-            if not internals.executing_eagerly():  # a plain graph: a saver's, or TF1's
-                return original(function, *args, **kwargs)
-            armed = self.needs.stepping()
-            if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
-                self.needs.called(function, args, kwargs, None)
-                return original(function, *args, **kwargs)
-            twin = self.twin(function, armed, self.needs.retraced)
-            self.needs.called(function, args, kwargs, twin.function)
-            with self.tracing(armed, twin):
-                return original(twin.function, *args, **kwargs)
-
         return call
+
+    def route(self, original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a `tf.function`, or its twin where a breakpoint, a step or a late watch needs one."""
+        __tracebackhide__ = True
+        if self.is_aside():
+            return original(function, *args, **kwargs)
+        if self.needs.at_prompt():
+            return function._python_function(*args, **kwargs)
+        if function in self.clones:
+            return original(function, *args, **kwargs)
+        if internals.current_graph() is not None:
+            tracer = self.active_tracer()
+            if tracer is None or not self.is_concerned(function, tracer.armed):
+                return original(function, *args, **kwargs)
+            twin = self.twin(function, tracer.armed)
+            return original(twin.function, *args, **kwargs)
+        if not internals.executing_eagerly():  # a plain graph: a saver's, or TF1's
+            return original(function, *args, **kwargs)
+        armed = self.needs.stepping()
+        if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
+            self.needs.called(function, args, kwargs, None)
+            return original(function, *args, **kwargs)
+        twin = self.twin(function, armed, self.needs.retraced)
+        self.needs.called(function, args, kwargs, twin.function)
+        with self.tracing(armed, twin):
+            return original(twin.function, *args, **kwargs)
 
     def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The user's count of traces: what it would be without a twin."""
