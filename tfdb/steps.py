@@ -153,9 +153,10 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
     """
 
     def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
-        if more.get("create_placeholders", True):
+        # A loop over a dataset in a step is a dataset function too, and part of the step: it gets no mark of its own.
+        if more.get("create_placeholders", True) or internals_gate.in_dataset_function():
             return original(name, python_func, args, kwargs, *rest, **more)
-        outside = name == INITIALISER or internals_gate.in_dataset_function()
+        outside = name == INITIALISER
 
         def body(*values: Any, **keywords: Any) -> Any:
             graph = internals.current_graph()
