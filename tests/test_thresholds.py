@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdb import normreport, thresholds
+from tfdb import conditions, doors, normreport, thresholds
 from tfdb.conditions import WatchError
 from tfdb.errors import Quit
+from tfdb.gate import Trip
 from tfdb.normgate import norms
 from tfdb.normlook import Crossing
 
@@ -355,6 +356,64 @@ def test_the_stop_stands_where_the_gradients_are_applied_with_the_values_of_the_
     frame = crossings.found[0].frames[-1]
     assert (frame.line.function, frame.line.line) == ("step", step.python_function.__code__.co_firstlineno + 5)
     assert [float(np.max(frame.locals[name])) for name in ("x", "loss", "gradient")] == [3.0, 6.0, 3.0]
+
+
+@pytest.fixture
+def trips() -> Iterator[list[Trip]]:
+    """The trips of `watch nan`, which is on."""
+    found: list[Trip] = []
+    doors.install([conditions.parse("nan")], found.append)
+    yield found
+    doors.uninstall()
+
+
+def test_limits_go_together_with_the_watch_for_nan(trips: list[Trip], crossings: Crossings) -> None:
+    crossings.start("grad > 0", "update > 0")
+    net = model()
+    net.compile("rmsprop", "mse")
+    x = X[:16].copy()
+    x[9] = np.nan
+    net.fit(x, Y[:16], batch_size=8, shuffle=False, verbose=0)
+    w = tf.Variable([2.0], name="w")
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    step(tf.constant([3.0]))
+    assert [(c.step, c.threshold.kind) for c in crossings.found] == [
+        (1, "grad"), (1, "update"), (2, "grad"), (2, "update"), (1, "grad"), (1, "update"),
+    ]  # fmt: skip
+    assert trips
+
+
+def test_gradients_of_another_function_are_those_that_are_applied(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([2.0], name="w")
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([w])
+
+    @tf.function
+    def gradients(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        return tape.gradient(loss, w)
+
+    optimizer.apply_gradients([(gradients(tf.constant([3.0])), w)])
+    assert [float(c.value) for c in crossings.found] == [3.0]
+
+
+def test_tf_keras(crossings: Crossings) -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    crossings.start("grad > 0", "update > 0", "loss > 0")
+    net = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(1)])
+    net.compile("adam", "mse")
+    net.fit(X[:16], Y[:16], batch_size=8, verbose=0)
+    assert sorted((c.step or 0, c.threshold.kind) for c in crossings.found) == [
+        (step, kind) for step in (1, 2) for kind in ("grad", "loss", "update")
+    ]
 
 
 def test_every_and_allow(crossings: Crossings) -> None:

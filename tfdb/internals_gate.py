@@ -299,7 +299,7 @@ def replace_variable_method(patches: Patches, name: str, make: Callable[[Any], A
     waiting = [base]
     for owner in waiting:
         own = owner.__dict__.get(name)
-        if own is original or getattr(own, "__wrapped__", None) is original:
+        if own is not None and inspect.unwrap(own) is inspect.unwrap(original):  # another part's door may be there
             patches.replace(owner, name, make)
         waiting += owner.__subclasses__()
 

@@ -50,5 +50,5 @@ def iterations(optimizer: Any) -> Any:
 
 
 def is_variable(value: Any) -> bool:
-    """Whether a value is a resource variable of TensorFlow's."""
-    return isinstance(value, private("ops.resource_variable_ops", "BaseResourceVariable"))
+    """Whether a value is a variable of TensorFlow's, or one for each replica."""
+    return isinstance(value, private("ops.variables", "Variable"))

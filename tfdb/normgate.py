@@ -192,8 +192,12 @@ class NormWatch:
         """Where Keras names the variables of the gradients."""
 
         def _backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
-            if self.scope is not None:
-                self.scope.variables = list(trainable_variables)
+            scope = self.scope
+            if scope is None and not self.aside:  # an update that the step gate put off
+                with self.within(Scope(optimizer, sys._getframe(1), list(trainable_variables))):
+                    return original(optimizer, grads, trainable_variables)
+            if scope is not None:
+                scope.variables = list(trainable_variables)
             return original(optimizer, grads, trainable_variables)
 
         return _backend_apply_gradients
@@ -242,6 +246,7 @@ class NormWatch:
             with self.within(Scope(optimizer, sys._getframe(1), [v for _, v in live])) as _:
                 scope = self.scope
                 assert scope is not None
+                scope.counts_first = True
                 ready = self.applied(scope, [g for g, _ in live])
                 result = original(optimizer, list(zip(ready, scope.variables, strict=True)), *args, **kwargs)
                 self.flush(scope)
@@ -289,7 +294,8 @@ class NormWatch:
             return
         variables, changes = normlook.changes(waiting)
         with self.quiet():
-            passed, good = self.look(Given("update", variables, changes, [], scope.frame, scope.optimizer))
+            given = Given("update", variables, changes, [], scope.frame, scope.optimizer, scope.counts_first)
+            passed, good = self.look(given)
         with tf.control_dependencies([passed] if passed is not None else []):
             for original, method, variable, value, args, kwargs in waiting:
                 value = normlook.kept(variable, value, method, normlook.both(scope.good, good))

@@ -16,7 +16,7 @@ import numpy as np
 from . import blame, compiled, frames, internals, internals_gate, internals_norms, normexpr
 from .blame import UserLine
 from .gradhistory import Ring
-from .norms import arithmetic, column, columns, exactly, is_floating, is_sliced, size_of
+from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame
 from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, measured, over_limit
 from .writes import name_of
@@ -34,6 +34,7 @@ class Given:
     losses: Sequence[Any]
     frame: Any
     optimizer: Any
+    counted: bool = False
 
 
 @dataclass(eq=False)
@@ -48,6 +49,7 @@ class Place:
     columns: tuple[str, ...]
     ring: Ring | None
     optimizer: Any
+    next: int = 1  # to be added to what the optimizer has counted
     traced: list[Any] = field(default_factory=list)
     line: UserLine | None = None
 
@@ -111,7 +113,7 @@ def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
         return None
     ring = watch.book.ring(variables, names, wanted) if wanted else None
     sizes = tuple(size_of(variable) for variable in variables)
-    return Place(given.kind, variables, names, sizes, concerned, wanted, ring, given.optimizer)
+    return Place(given.kind, variables, names, sizes, concerned, wanted, ring, given.optimizer, int(not given.counted))
 
 
 def measure(place: Place, values: Sequence[Any]) -> dict[str, Any]:
@@ -122,8 +124,8 @@ def measure(place: Place, values: Sequence[Any]) -> dict[str, Any]:
         return columns(place.columns, values)
     weights = [tf.convert_to_tensor(internals_gate.unwrapped(variable)) for variable in place.variables]
     return {
-        UPDATE: tf.stack([column(UPDATE, value) for value in values]),
-        WEIGHT: tf.stack([column(WEIGHT, weight) for weight in weights]),
+        UPDATE: vector(UPDATE, values),
+        WEIGHT: vector(WEIGHT, weights),
     }
 
 
@@ -139,7 +141,7 @@ def scalar(loss: Any, scaling: Any) -> Any:
 
 def sees(graph: Any, tensor: Any) -> bool:
     """Whether an op added now can take the tensor."""
-    return graph is None or not internals.is_symbolic(tensor) or internals.visible(tensor, graph)
+    return not internals.is_symbolic(tensor) or (graph is not None and internals.visible(tensor, graph))
 
 
 def is_over(threshold: Threshold, places: Sequence[int], place: Place, measures: Any, losses: Any, do: Any) -> Any:
@@ -193,7 +195,7 @@ def added_up(rows: np.ndarray, indices: np.ndarray) -> np.ndarray:
 def step_now(place: Place) -> int | None:
     """The number of the step that is about to be applied, from 1; None without an optimizer that counts."""
     iterations = internals_norms.iterations(place.optimizer)
-    return int(np.asarray(iterations)) + 1 if iterations is not None else None
+    return int(np.asarray(iterations)) + place.next if iterations is not None else None
 
 
 # -- graphs -----------------------------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def step_in_graph(place: Place) -> Any:
     iterations = internals_norms.iterations(place.optimizer)
     if iterations is None:
         return tf.constant(0, tf.int64)
-    return tf.cast(tf.convert_to_tensor(internals_gate.unwrapped(iterations)), tf.int64) + 1
+    return tf.cast(tf.convert_to_tensor(internals_gate.unwrapped(iterations)), tf.int64) + place.next
 
 
 def gathered(values: Sequence[Any], sliced: Sequence[bool]) -> tuple[list[np.ndarray], list[Any]]:

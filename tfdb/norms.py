@@ -14,12 +14,17 @@ import numpy as np
 from . import internals
 from .thresholds import LARGEST, MAGNITUDES, NONZERO, SQUARES, UPDATE, WEIGHT, Arithmetic
 
+HALVED = (SQUARES, UPDATE, WEIGHT)
+
 
 def arithmetic() -> Arithmetic:
     """TensorFlow's arithmetic, for a graph that decides for itself."""
     import tensorflow as tf
 
-    return Arithmetic(tf.gather, tf.sqrt, tf.reduce_sum, tf.reduce_max, tf.where)
+    def take(vector: Any, places: Sequence[int]) -> Any:
+        return vector if list(places) == list(range(vector.shape[0])) else tf.gather(vector, places)
+
+    return Arithmetic(take, tf.sqrt, tf.reduce_sum, tf.reduce_max, tf.where)
 
 
 def is_sliced(value: Any) -> bool:
@@ -59,12 +64,12 @@ def summed(slices: Any) -> Any:
 
 
 def column(name: str, gradient: Any) -> Any:
-    """One number of one gradient: a float32 scalar."""
+    """One number of one gradient, a float32 scalar; of squares half their sum, which is one fused op."""
     import tensorflow as tf
 
     values = dense(gradient)
-    if name in (SQUARES, UPDATE, WEIGHT):
-        number = 2.0 * tf.nn.l2_loss(values)
+    if name in HALVED:
+        number = tf.nn.l2_loss(values)
     elif name == MAGNITUDES:
         number = tf.reduce_sum(tf.abs(values))
     elif name == LARGEST:
@@ -78,9 +83,15 @@ def column(name: str, gradient: Any) -> Any:
 
 def columns(names: Sequence[str], gradients: Sequence[Any]) -> dict[str, Any]:
     """Vectors of float32, one number per gradient, for each wanted column."""
+    return {name: vector(name, gradients) for name in names}
+
+
+def vector(name: str, values: Sequence[Any]) -> Any:
+    """One column: a float32 vector."""
     import tensorflow as tf
 
-    return {name: tf.stack([column(name, gradient) for gradient in gradients]) for name in names}
+    numbers = tf.stack([column(name, value) for value in values])
+    return 2.0 * numbers if name in HALVED else numbers
 
 
 def exactly(names: Sequence[str], arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

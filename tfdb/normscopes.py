@@ -34,6 +34,7 @@ class Scope:
         default_factory=list
     )
     good: Any = None
+    counts_first: bool = False  # the optimizer counts the step before its update is seen whole
 
 
 def after(passed: Any, values: list[Any]) -> list[Any]:

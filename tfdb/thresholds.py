@@ -89,6 +89,8 @@ def parse(text: str) -> Threshold:
     if found is None or (found["form"] and found["kind"] != "grad") or (found["names"] and found["kind"] == "loss"):
         return parse_expression(text)
     options, rest = options_at_end(found["rest"])
+    if rest.strip() and found["kind"] == "loss":  # a name of the program's, perhaps
+        return parse_expression(text)
     if rest.strip():
         raise WatchError(f"cannot read {rest.strip()!r} in {text!r}; usage: watch {USAGE}")
     scope, allow, every = read_options(options, text)

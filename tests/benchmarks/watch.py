@@ -27,9 +27,11 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from tfdb import conditions, doors  # noqa: E402
+from tfdb import conditions, doors, thresholds  # noqa: E402
+from tfdb.normgate import norms  # noqa: E402
 
-MODES = ("plain", "gate", "check_numerics", "curt_health", "eager")
+MODES = ("plain", "gate", "grad", "update", "check_numerics", "curt_health", "eager")
+LIMITS = {"grad": "grad > 1e30", "update": "update > 1e30"}
 STEPS = {"tiny": 60, "mlp": 12, "cnn": 6, "transformer": 4}  # a turn takes some tens of milliseconds
 
 
@@ -104,6 +106,8 @@ class watched:  # noqa: N801
     def __enter__(self):
         if self.mode == "gate":
             doors.install([conditions.parse("nan")], lambda trip: sys.exit(f"tripped: {trip}"))
+        elif self.mode in LIMITS:
+            norms.install([thresholds.parse(LIMITS[self.mode])], lambda crossing: sys.exit(f"passed: {crossing}"))
         elif self.mode == "check_numerics" and self.tracing:
             tf.debugging.enable_check_numerics()
         elif self.mode == "curt_health" and self.tracing:
@@ -112,6 +116,8 @@ class watched:  # noqa: N801
     def __exit__(self, *_):
         if self.mode == "gate":
             doors.uninstall()
+        elif self.mode in LIMITS:
+            norms.remove()
         elif self.mode == "check_numerics" and self.tracing:
             tf.debugging.disable_check_numerics()
         elif self.mode == "curt_health" and self.tracing:
