@@ -6,13 +6,13 @@ from tfdb.internals import private
 from tfdb.internals_gate import keras_loaded, keras_private
 
 
-def applied_doors() -> list[tuple[str, type, str]]:
+def applied_doors() -> list[tuple[str, Any, str]]:
     """(what, class, method) of the loaded Keras packages: where gradients are applied, last of all.
 
     "clip" gives the gradients as they are applied, "batch" names their variables, "write" does the update; "apply" is
     around all three.  tf_keras has one method, "pairs", which clips inside: there the gradients are those before.
     """
-    found: list[tuple[str, type, str]] = []
+    found: list[tuple[str, Any, str]] = []
     if base := keras_private("keras", "optimizers.base_optimizer", "BaseOptimizer"):
         found += [
             ("apply", base, "apply"),

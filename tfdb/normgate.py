@@ -9,6 +9,7 @@ is called only when a threshold is passed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections import deque
@@ -60,7 +61,7 @@ class NormWatch:
             for name in internals_gate.READS:
                 internals_gate.replace_variable_method(self.patches, name, self.reading)
             for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
-                internals_gate.replace_variable_method(self.patches, name, lambda f, name=name: self.assigning(f, name))
+                internals_gate.replace_variable_method(self.patches, name, functools.partial(self.assigning, method=name))
         fresh = {name for name in ("keras", "tf_keras") if internals_gate.keras_loaded(name)}
         if fresh - self.hooked:
             self.hooked = fresh

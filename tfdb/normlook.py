@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from . import blame, compiled, frames, internals, internals_gate, internals_norms, normexpr
-from .blame import UserLine
 from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
-from .report import Frame
+from .report import Frame, UserLine
 from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, measured, over_limit
 from .writes import name_of
 

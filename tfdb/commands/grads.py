@@ -5,6 +5,7 @@ import sys
 
 from tfdb import gradrows, gradtable, internals, render, watchstops
 from tfdb.commands import options
+from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.normgate import norms
 
@@ -14,7 +15,7 @@ NOTHING = (
 )
 
 
-class GradTableCommands:
+class GradTableCommands(PromptBase):
     """The table of gradients at the prompt."""
 
     def do_grads(self, arg: str) -> None:
@@ -40,16 +41,16 @@ class GradTableCommands:
             if rows:
                 ordered = gradtable.in_order(rows, found.get("-s", ""))
                 color = hasattr(self, "shell") and sys.stdout.isatty()
-                self.message(gradtable.text(ordered, render.terminal_width(), color))  # type: ignore[attr-defined]
+                self.message(gradtable.text(ordered, render.terminal_width(), color))
         except TfdbError as error:
-            self.error(str(error))  # type: ignore[attr-defined]
+            self.error(str(error))
 
     def rows_recorded(self) -> list[gradtable.Row]:
         """The rows of the last step; from the first call on all columns are kept."""
-        began = watchstops.of(self.session).record()  # type: ignore[attr-defined]
+        began = watchstops.of(self.session).record()
         rows = gradrows.recorded(norms.book, norms.current) if internals.loaded() else []
         if not any(not row.lost for row in rows):
-            self.message(NOTHING)  # type: ignore[attr-defined]
+            self.message(NOTHING)
             return []
         steps = gradrows.steps_kept(list(norms.book.rings.values()))
         parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{steps} steps recorded"]
@@ -57,7 +58,7 @@ class GradTableCommands:
             parts.append(f"{skips} skipped by loss scaling")
         if began:
             parts.append("all columns from the next step on")
-        self.message(" · ".join(parts))  # type: ignore[attr-defined]
+        self.message(" · ".join(parts))
         return rows
 
     def rows_on_demand(self, expression: str) -> list[gradtable.Row]:
@@ -71,7 +72,7 @@ class GradTableCommands:
             raise TfdbError("grads takes a loss and, after a comma, what it is differentiated for")
         if not internals.loaded():
             raise TfdbError("TensorFlow is not imported yet")
-        value = self.value_of  # type: ignore[attr-defined]
+        value = self.value_of
         sources = (lambda: value(parts[1])) if len(parts) == 2 else None
         with norms.quiet():
             return gradrows.on_demand(lambda: value(parts[0]), sources)
