@@ -96,10 +96,10 @@ class Carrier:
         """The attributes of local objects, named in the function's own code, that hold tensors of the graph."""
         named = attribute_names(code)
         for value in objects:
-            state: Any = getattr(value, "__dict__", None) if not isinstance(value, type) else None
-            for name in named & state.keys() if type(state) is dict else ():
+            state = own_state(value)
+            for name in named & state.keys():
                 part = self.template(state[name])
-                if isinstance(part, Filled):
+                if type(part) is Filled:
                     yield state, name, part
 
     def slot(self, tensor: Any, of_closure: bool = False) -> Filled | None:
@@ -119,9 +119,15 @@ class Carrier:
         """The value, or a `Filled` where it is or holds tensors of the graph.
 
         Plain lists and dictionaries are copied: the program may change them between this line and the end of tracing.
+        A value whose own methods fail is shown as it is: one such local must not cost the stop.
         """
-        if isinstance(value, PLAIN) or depth == 0:
+        try:
+            return value if isinstance(value, PLAIN) or depth == 0 else self.filled(value, depth, of_closure)
+        except Exception:
             return value
+
+    def filled(self, value: Any, depth: int, of_closure: bool) -> Any:
+        """`template` of what is no plain value; the user's classes may raise anything."""
         if internals.is_symbolic(value):
             return self.slot(value, of_closure) or value
         if internals.is_symbolic_array(value):
@@ -134,7 +140,7 @@ class Carrier:
             return value
         self.items += len(items)
         parts = [self.template(item, depth - 1) for item in items]
-        if any(isinstance(part, Filled) for part in parts) or type(value) in COPIED:
+        if any(type(part) is Filled for part in parts) or type(value) in COPIED:
             empty = value.copy() if type(value) in COPIED else value
             return Filled(lambda values: rebuild(empty, fill(parts, values)))
         return value
@@ -145,7 +151,7 @@ class Carrier:
 
         flat = tf.nest.flatten(value, expand_composites=True)
         parts = [self.template(part) for part in flat if part is not value]  # a variable is its own only part
-        if not any(isinstance(part, Filled) for part in parts):
+        if not any(type(part) is Filled for part in parts):
             return value
         spec = tf.type_spec_from_value(value)
         return Filled(lambda values: tf.nest.pack_sequence_as(spec, fill(parts, values), expand_composites=True))
@@ -153,7 +159,7 @@ class Carrier:
 
 def fill(parts: Iterable[Any], values: Sequence[Any]) -> list[Any]:
     """The parts of a template with this pass's values in their places."""
-    return [part.make(values) if isinstance(part, Filled) else part for part in parts]
+    return [part.make(values) if type(part) is Filled else part for part in parts]
 
 
 def fill_names(template: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
@@ -179,7 +185,7 @@ def live(frame: TracedFrame, values: Sequence[Any]) -> LiveFrame:
 
 def live_without_tensors(frame: TracedFrame) -> LiveFrame:
     """The traced frame where this pass's values are not known: names that stand for tensors are left out."""
-    known = {name: value for name, value in frame.locals.items() if not isinstance(value, Filled)}
+    known = {name: value for name, value in frame.locals.items() if type(value) is not Filled}
     return live(dataclasses.replace(frame, locals=known, attributes=()), ())
 
 
@@ -194,8 +200,29 @@ def children(value: Any) -> list[Any] | None:
     return None
 
 
+def own_state(value: Any) -> dict[str, Any]:
+    """An object's `__dict__`, without a call of the user's `__getattr__` or `__class__`; empty for a class."""
+    try:
+        state = {} if issubclass(type(value), type) else object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return {}
+    return state if type(state) is dict else {}
+
+
 def rebuild(value: Any, items: list[Any]) -> Any:
-    """The container again, its type kept, with other items in the order that `children` gives."""
+    """The container again with other items in the order that `children` gives.
+
+    Its type is kept; where that cannot be made from them it is a plain dictionary, or else a list.
+    """
+    try:
+        return rebuild_as_it_is(value, items)
+    except Exception:
+        names = list(dict.keys(value)) if isinstance(value, dict) else []
+        return dict(zip(names, items, strict=True)) if len(names) == len(items) else items
+
+
+def rebuild_as_it_is(value: Any, items: list[Any]) -> Any:
+    """The container of the same type; a class of the user's may refuse."""
     if isinstance(value, defaultdict):
         return defaultdict(value.default_factory, zip(value, items, strict=True))
     if isinstance(value, dict):

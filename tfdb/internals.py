@@ -200,9 +200,10 @@ def function_graph(graph: Any) -> Any:
     return graph
 
 
-def builds_control_flow(frame: FrameType) -> bool:
-    """Whether this frame of `func_graph_from_py_func` traces a branch or loop body rather than a function."""
-    return is_control_flow_body(frame.f_locals.get("func_graph"))
+def traces_function(frame: FrameType) -> bool:
+    """Whether this frame of `func_graph_from_py_func`, not of a wrapper, traces a function: no branch or loop body."""
+    graph = frame.f_locals.get("func_graph")
+    return graph is not None and not is_control_flow_body(graph)
 
 
 def outermost(graph: Any) -> Any:

@@ -62,7 +62,7 @@ class Hit:
 
     def filled(self, part: Any) -> Any:
         """A part of the point's template with this pass's values."""
-        return part.make(self.values) if isinstance(part, Filled) else part
+        return part.make(self.values) if type(part) is Filled else part
 
 
 class Planter:
@@ -256,7 +256,7 @@ def traces(frame: FrameType | None) -> Iterator[set[int]]:
     seen = set()
     while frame is not None:
         seen.add(id(frame))
-        if frame.f_code.co_name == "func_graph_from_py_func" and not internals.builds_control_flow(frame):
+        if frame.f_code.co_name == "func_graph_from_py_func" and internals.traces_function(frame):
             yield set(seen)
         frame = frame.f_back
 

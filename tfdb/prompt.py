@@ -140,9 +140,24 @@ class Commands(
             self.session.quit()
 
     def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:
-        """One prompt at a time, in any thread."""
+        """One prompt at a time, in any thread; none in a forked worker, which shares the terminal with its parent."""
+        if self.session.is_foreign():
+            self.message("a forked worker does not stop at breakpoints; tfdb.set_trace() in a terminal stops there")
+            self.set_continue()
+            sys.settrace(None)
+            return
         with self.session.lock, self.session.prompting():
             super().interaction(frame, tb_or_exc)
+
+    def onecmd(self, line: str) -> bool:
+        """Carry a command out; an error that it lets through, as from a class of the user's, leaves the prompt open."""
+        try:
+            return bool(super().onecmd(line))
+        except (bdb.BdbQuit, pdb.Restart):
+            raise
+        except Exception as error:
+            self.error(f"{type(error).__name__}: {error}")
+            return False
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""

@@ -136,8 +136,8 @@ def line_before(
 def is_scaffolding(frame: FrameType, function: str) -> bool:
     """Whether AutoGraph made this closure for a branch, a loop or an expression inside the user's `function`."""
     name = frame.f_code.co_name
-    if name == "<lambda>" and frame.f_code.co_argcount:
-        return False  # AutoGraph's own take no arguments
+    if name == "<lambda>" and frame.f_code.co_argcount:  # AutoGraph's own take no arguments, but for a lambda's body
+        return frame.f_back is not None and frame.f_back.f_code.co_name == "with_function_scope"
     return SCAFFOLDING.fullmatch(name) is not None and name != function and not (name == "<lambda>" == named(function))
 
 

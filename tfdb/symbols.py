@@ -80,7 +80,7 @@ class Values:
         collector = Collector()
         part = collector.template(structure)
         found = self.of(collector.tensors)
-        return part.make(found) if isinstance(part, Filled) else structure
+        return part.make(found) if type(part) is Filled else structure
 
     def require(self, tensors: Iterable[Any], wanted: dict[int, dict[int, Any]], graphs: list[Any]) -> None:
         """Collect, by graph, the tensors whose values the given ones need."""

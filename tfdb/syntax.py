@@ -47,6 +47,32 @@ def first_line(text: str, line: int) -> int:
     return statement.lineno if parts and not any(isinstance(part, inner) for part in parts) else line
 
 
+def function_named(text: str, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The function of that dotted name in the text: `step`, `Model.call`; of several the last, as Python has it."""
+    block: Sequence[ast.AST] = [parsed(text) or ast.Module([], [])]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for part in name.split("."):
+        inside = [node for each in block for node in scope(each)]
+        block = [node for node in inside if isinstance(node, kinds) and node.name == part]
+    functions = [node for node in block if not isinstance(node, ast.ClassDef)]
+    return functions[-1] if functions else None  # type: ignore[return-value]
+
+
+def scope(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a module, class or function; of nested functions and classes only the heads."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from scope(child)
+
+
+def first_body_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The line where the function's body begins to run: that of its first statement but the docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None and function.body[1:] else function.body
+    first = body[0]
+    return min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", ()))])
+
+
 def calls(text: str, line: int) -> bool:
     """Whether the statement at the line, no branch or loop, calls something."""
     statement = statement_at(text, line)

@@ -110,12 +110,21 @@ class StopCommands(PromptBase):
         try:
             value = eval(name, self.curframe.f_globals, self.curframe_locals)
         except Exception:
-            return None
+            return self.function_to_come(name)
         if not hasattr(value, "python_function"):
             return None
         code = inspect.unwrap(value.python_function).__code__
         lines = [line for _, _, line in code.co_lines() if line and line > code.co_firstlineno]
         return f"{code.co_filename}:{min(lines, default=code.co_firstlineno)}"
+
+    def function_to_come(self, name: str) -> str | None:
+        """The same for a function or method of this file that is not defined yet.
+
+        pdb itself never stops in one that has decorators, and finds no methods.
+        """
+        filename = self.defaultFile()
+        function = syntax.function_named("".join(linecache.getlines(filename)), name)
+        return f"{filename}:{syntax.first_body_line(function)}" if function is not None else None
 
     def bring_displays(self, stop: Any) -> None:
         """`display` belongs to a frame; a graph's stand-in frames are new at each stop, so it is kept by function."""
@@ -154,8 +163,8 @@ class StopCommands(PromptBase):
     def do_jump(self, arg: str) -> None:
         """j(ump) LINE
 
-        Go on at another line, in eager code.  A graph runs in its own order and cannot jump: `rerun` runs the call again
-        eagerly, and there `jump` works.
+        Go on at another line, in eager code.  A graph runs in its own order and cannot jump: `rerun` runs the call
+        again eagerly, and there `jump` works.
 
         Example:
 

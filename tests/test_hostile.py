@@ -1,0 +1,174 @@
+# ruff: noqa: E501
+"""Programs that are hard on a debugger: classes that refuse to be looked at, one-line lambdas, forked workers."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from walks import walk
+
+import tfdb
+
+
+class Refusing:
+    """Every way to look at it raises."""
+
+    __slots__ = ()
+
+    def refuse(self, *_: Any) -> Any:
+        raise RuntimeError("refused")
+
+    __repr__ = __str__ = __eq__ = __getattr__ = __bool__ = __len__ = __iter__ = __hash__ = refuse  # type: ignore[assignment]
+    __class__ = property(refuse)  # type: ignore[assignment]
+
+
+class RefusingDict(dict[str, Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError("refused")
+
+    __getitem__ = items = __iter__  # type: ignore[assignment]
+
+
+@tf.function(autograph=False)
+def beside_refusing(x: Any) -> Any:
+    bad, table = Refusing(), RefusingDict(x=x)
+    tfdb.set_trace()
+    return x + 1.0 if bad is not table else x
+
+
+def run_refusing() -> None:
+    tfdb.set_trace()
+    for n in range(2):
+        beside_refusing(tf.constant(float(n)))
+
+
+def test_locals_that_refuse_to_be_looked_at_cost_no_stop() -> None:
+    walk(
+        run_refusing,
+        """
+        c                     | beside_refusing: tfdb.set_trace()
+        p float(x)            | 0.0
+        p bad                 | *** RuntimeError: refused
+        whatis bad            | *** RuntimeError: refused
+        p type(bad).__name__  | 'Refusing'
+        p float(dict.get(table, 'x')) | 0.0
+        a                     | x = <tf.Tensor: shape=(), dtype=float32, numpy=0.0>
+        c                     | beside_refusing: tfdb.set_trace()
+        p float(x)            | 1.0
+        c                     |
+    """,
+    )
+
+
+def program(tmp_path: Path, text: str, commands: str) -> subprocess.CompletedProcess[str]:
+    """Run a program's text with `python -m tfdb`, `commands` typed."""
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "tfdb", str(path)],
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+LAMBDAS = """import tensorflow as tf
+double = tf.function(lambda v: v * 2)
+print("double", int(double(tf.constant(4))))
+print("mapped", [int(v) for v in tf.data.Dataset.range(3).map(lambda v: v + 1)])
+"""
+
+
+@pytest.mark.parametrize(("line", "stops"), [(2, 1), (4, 3)])
+def test_the_body_of_a_lambda_stops_once_a_call(tmp_path: Path, line: int, stops: int) -> None:
+    done = program(tmp_path, LAMBDAS, f"b {line}\n" + "c\n" * 10)
+    assert done.returncode == 0
+    assert done.stdout.count("graph stop") == stops, done.stdout
+    assert "double 8" in done.stdout and "mapped [1, 2, 3]" in done.stdout
+
+
+@tf.function
+def maps_rows(x: Any) -> Any:
+    scale = x[0] + 1.0
+
+    def row(v: Any) -> Any:
+        w = v * scale
+        return w
+
+    return tf.map_fn(row, x)
+
+
+def run_maps() -> None:
+    tfdb.set_trace()
+    print(maps_rows(tf.constant([1.0, 2.0])).numpy().tolist())
+
+
+def test_the_caller_of_a_mapped_function_is_on_the_stack() -> None:
+    walk(
+        run_maps,
+        """
+        b @return w@   | Breakpoint 1 at ...
+        c              | row: return w
+        p float(w)     | 2.0
+        u              | maps_rows: return tf.map_fn(row, x)
+        p float(scale) | 2.0
+        c              | row: return w
+        p float(w)     | 4.0
+        c              | [2.0, 4.0]
+    """,
+    )
+
+
+TO_COME = """import tensorflow as tf
+def plain(x):
+    return x + 1
+@tf.function
+def decorated(x):
+    '''Doubles.'''
+    return x * 2
+class Model:
+    @tf.function
+    def call(self, x):
+        return x * 3
+    def eager(self, x):
+        return x * 4
+x = tf.constant(5)
+print(int(plain(x)), int(decorated(x)), int(Model().call(x)), int(Model().eager(x)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("plain", "return x + 1"),
+        ("decorated", "return x * 2"),
+        ("Model.call", "return x * 3"),
+        ("Model.eager", "return x * 4"),
+    ],
+)
+def test_break_on_a_function_that_is_not_defined_yet(tmp_path: Path, name: str, line: str) -> None:
+    done = program(tmp_path, TO_COME, f"b {name}\nc\np 'x is', int(x)\nc\n")
+    assert f"-> {line}\n(tfdb) ('x is', 5)" in done.stdout, done.stdout
+    assert "6 10 15 20" in done.stdout
+
+
+FORKED = """import multiprocessing
+def work(n):
+    return n * n
+if __name__ == "__main__":
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        print(pool.map(work, [2, 3]))
+    print(work(5))
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_a_forked_worker_runs_past_breakpoints(tmp_path: Path) -> None:
+    done = program(tmp_path, FORKED, "b 3\nc\np 'n is', n\nc\n")
+    assert "[4, 9]" in done.stdout and "('n is', 5)" in done.stdout, done.stdout
+    assert done.stdout.count("-> return n * n") == 1
