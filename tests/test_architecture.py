@@ -26,7 +26,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
-        "doors", "steps", "writes", "compiled", "eagerly", "pipelines", "watching", "recorder", "replaying", "opwise",
+        "tripreports", "doors", "steps", "writes", "compiled", "eagerly", "pipelines", "watching", "recorder", "replaying", "opwise",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",

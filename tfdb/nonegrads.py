@@ -18,8 +18,8 @@ from .cuts import Cut, Node
 from .cuttext import CutFacts, worded
 from .gate import Place, Trip, gate
 from .lostgrads import Answer, Question
-from .replay import Origin
 from .report import Frame, Report, UserLine
+from .tripreports import Origin
 
 RAISED = object()
 DETAILS = {"used": "first used at ", "python": "inside, the value is lost at "}

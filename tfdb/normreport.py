@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import internals_norms
+from . import internals_norms, screens
 from .gate import Place, Trip
 from .normlook import XLA_NOTE, Crossing
 from .render import number
-from .replay import Origin
 from .report import Report
 from .thresholds import LARGEST, MAGNITUDES, SQUARES, UPDATE, WEIGHT
+from .tripreports import Origin
 
 MOST_NAMES = 4
 WHAT = {
@@ -94,6 +94,9 @@ def notes(crossing: Crossing) -> list[str]:
     found = [XLA_NOTE] if crossing.compiled else []
     if crossing.losses and crossing.threshold.kind != "loss":
         found.append("loss " + ", ".join(number(float(loss)) for loss in crossing.losses))
+    line = crossing.place.loss_line
+    if line is not None:
+        found.append(f"the loss is computed at {screens.place(line)}")
     if how := internals_norms.clips(crossing.place.optimizer):
         found.append(f"the values are those after {how}")
     if crossing.place.kind == "update":

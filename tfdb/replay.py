@@ -20,18 +20,22 @@ from .origin import Finding, Log, find, sources, spread
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import kind_of
-from .report import Frame, NamedSummary, PathStep, Report, UserLine
+from .report import NamedSummary, PathStep, Report, UserLine
 from .tensors import describe_leaf
+from .tripreports import (
+    Origin,
+    affected,
+    caller_frames,
+    caller_lines,
+    of_error,
+    of_load,
+    of_variable,
+    step_number,
+    variable_name,
+    without_replay,
+)
 
 CLEAN = "the step ran clean when it was run again eagerly"
-
-
-@dataclass(eq=False)
-class Origin:
-    """Where a bad value was made: the report, and the user's live frames there, outermost first (may be empty)."""
-
-    report: Report
-    frames: tuple[Frame, ...] = ()
 
 
 @dataclass(eq=False)
@@ -187,15 +191,6 @@ def path_of(made: Capture, log: Log, index: int) -> tuple[PathStep, ...]:
     return (start, *(PathStep(op, None, None, kind) for op, kind in spread(log, index)))
 
 
-def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
-    """The names of the variables that bad values were on their way into, and how many were looked at."""
-    if trip.place.kind in ("gradient", "tape", "update", "scaled", "variable"):
-        return {"variables": trip.variables, "watched": trip.watched}
-    if first.run.where in ("gradient", "update"):
-        return {"variables": tuple(first.run.names), "watched": first.run.watched}
-    return {}
-
-
 def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> UserLine | None:
     """The user line to blame; for a library op on variables alone, the line where the user last set one of them."""
     drivers = tuple(owner for owner, _ in internals_gate.optimizer_classes()) + tuple(internals_gate.model_classes())
@@ -232,11 +227,6 @@ def named(here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummar
 def name_of_dtype(value: Any) -> str:
     """The dtype's name, or '' for what has none."""
     return str(getattr(getattr(value, "dtype", None), "name", ""))
-
-
-def variable_name(variable: Any) -> str:
-    """The variable's name without TensorFlow's `:0`."""
-    return str(getattr(variable, "name", "variable")).removesuffix(":0")
 
 
 def facts_of(
@@ -327,100 +317,6 @@ def argument_name(here: Capture | None, root: int, value: Any) -> str:
     return ""
 
 
-def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
-    """The origin is a value that a variable held already."""
-    name, array = variable_name(variable), np.asarray(variable)
-    line = blame.assigned.get(variable) or blame.built.get(variable)
-    callers = caller_lines(trip)
-    since = f"set at line {line.line} of {line.file}" if line else "not seen being set while watching"
-    report = Report(
-        reason=badness(array) or trip.reason,
-        line=line or (callers[-1] if callers else None),
-        op="ReadVariableOp",
-        phase="variable",
-        step=step_number(trip),
-        cause=f"{causes.data(array, name)}; {since}",
-        fix="look where this variable is loaded or assigned",
-        inputs=(NamedSummary(name, describe_leaf(variable)),),
-        stack=callers,
-        notes=tuple(trip.notes),
-        **{**more, "variables": (name,)},
-    )
-    return Origin(report, caller_frames(trip))
-
-
-def of_load(trip: Trip) -> Origin:
-    """Bad values are being put into a variable from outside: loaded, restored, or assigned from a plain array."""
-    callers, name, array = caller_lines(trip), trip.place.names[0], trip.arrays[0]
-    report = Report(
-        reason=trip.reason,
-        line=callers[-1] if callers else None,
-        op="AssignVariableOp",
-        phase="variable",
-        cause=f"{name} is set to bad values: {causes.data(array, 'the new value')}",
-        fix="look where these values come from",
-        inputs=(NamedSummary(name, describe_leaf(array)),),
-        variables=(name,),
-        watched=1,
-        stack=callers,
-        notes=tuple(trip.notes),
-    )
-    return Origin(report, caller_frames(trip))
-
-
-def of_error(trip: Trip, first: Outcome) -> Origin:
-    """The eager pass raised: that op refuses eagerly what another device or XLA let through."""
-    failed = first.failed
-    assert failed is not None
-    line = blame.responsible(failed.site, ())
-    message = str(first.error).strip().splitlines()
-    report = Report(
-        reason=trip.reason,
-        line=line,
-        op=failed.op,
-        phase="forward",
-        step=step_number(trip),
-        cause=f"run again eagerly, {failed.op} fails: {message[0] if message else type(first.error).__name__}",
-        stack=(*caller_lines(trip), *failed.site.user),
-        notes=tuple(trip.notes),
-        **affected(trip, first),
-    )
-    return Origin(report, (*caller_frames(trip), *failed.frames))
-
-
-def without_replay(trip: Trip, why: str) -> Origin:
-    """What is known without an origin: where the values were seen, and in which variables."""
-    callers = caller_lines(trip)
-    summaries = [
-        NamedSummary(n, describe_leaf(a)) for n, a, b in zip(trip.place.names, trip.arrays, trip.bad, strict=True) if b
-    ]
-    phase = {
-        "gradient": "gradient",
-        "tape": "gradient",
-        "scaled": "gradient",
-        "update": "update",
-        "variable": "variable",
-    }
-    report = Report(
-        reason=trip.reason,
-        line=callers[-1] if callers else None,
-        op=None,
-        step=step_number(trip),
-        phase=phase.get(trip.place.kind, "forward"),
-        cause=f"{trip.reason} in {', '.join(trip.variables[:5])}; {why}",
-        inputs=tuple(summaries[:5]),
-        stack=callers,
-        notes=(*trip.notes, why),
-        **affected_only(trip),
-    )
-    return Origin(report, caller_frames(trip))
-
-
-def affected_only(trip: Trip) -> dict[str, Any]:
-    """As `affected`, without a pass."""
-    return {"variables": trip.variables, "watched": trip.watched} if trip.place.kind != "output" else {}
-
-
 def pass_notes(log: Log, index: int) -> tuple[str, ...]:
     """How often the same op ran before, when it did."""
     count = sum(event.op == log.events[index].op for event in log.events[:index])
@@ -428,20 +324,4 @@ def pass_notes(log: Log, index: int) -> tuple[str, ...]:
     return (f"{log.events[index].op} ran {times} before in this step",) if count else ()
 
 
-def step_number(trip: Trip) -> int | None:
-    """The number of the step, from 1: how often the outermost function was called."""
-    return trip.call.number if trip.call is not None else None
-
-
-def caller_frames(trip: Trip) -> tuple[Frame, ...]:
-    """The user's eager frames around the graph call, outermost first."""
-    frame = trip.call.frame if trip.call is not None else trip.frame
-    return tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame))
-
-
-def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
-    """The lines of `caller_frames`."""
-    return tuple(frame.line for frame in caller_frames(trip))
-
-
-__all__ = ["Origin", "find_origin", "replace"]
+__all__ = ["Origin", "find_origin"]

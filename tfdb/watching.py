@@ -18,8 +18,8 @@ from .conditions import Watch
 from .gate import Trip
 from .normgate import norms
 from .normlook import Crossing
-from .replay import Origin
 from .thresholds import Threshold
+from .tripreports import Origin
 
 PACKAGES = ("tensorflow", "keras", "tf_keras")
 

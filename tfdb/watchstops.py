@@ -11,9 +11,9 @@ from tfdb import internals, render, screens
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame
 from tfdb.gate import Trip, gate
-from tfdb.replay import Origin
 from tfdb.report import Frame, Report
 from tfdb.session import Session
+from tfdb.tripreports import Origin
 from tfdb.watching import Watching
 
 
