@@ -22,7 +22,7 @@ from .gate import gate
 from .gradhistory import Book
 from .normlook import Crossing, Given
 from .norms import is_floating
-from .normscopes import Group, Scope, after
+from .normscopes import Group, Scope, after, both, changes, kept
 from .thresholds import COLUMNS, RATIO, SQUARES, Threshold
 
 KEPT_GROUPS = 4  # gradients of a tape that wait for being applied, at most
@@ -61,7 +61,8 @@ class NormWatch:
             for name in internals_gate.READS:
                 internals_gate.replace_variable_method(self.patches, name, self.reading)
             for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
-                internals_gate.replace_variable_method(self.patches, name, functools.partial(self.assigning, method=name))
+                make = functools.partial(self.assigning, method=name)
+                internals_gate.replace_variable_method(self.patches, name, make)
         fresh = {name for name in ("keras", "tf_keras") if internals_gate.keras_loaded(name)}
         if fresh - self.hooked:
             self.hooked = fresh
@@ -270,7 +271,7 @@ class NormWatch:
             if id(variable) in scope.ids and internals.current_graph() is scope.graph:
                 scope.waiting.append((original, method, variable, value, args, kwargs))
                 return None
-            return original(variable, normlook.kept(variable, value, method, scope.good), *args, **kwargs)
+            return original(variable, kept(variable, value, method, scope.good), *args, **kwargs)
 
         return assign
 
@@ -293,13 +294,13 @@ class NormWatch:
         waiting, scope.waiting = scope.waiting, []
         if not waiting:
             return
-        variables, changes = normlook.changes(waiting)
+        variables, added = changes(waiting)
         with self.quiet():
-            given = Given("update", variables, changes, [], scope.frame, scope.optimizer, scope.counts_first)
+            given = Given("update", variables, added, [], scope.frame, scope.optimizer, scope.counts_first)
             passed, good = self.look(given)
         with tf.control_dependencies([passed] if passed is not None else []):
             for original, method, variable, value, args, kwargs in waiting:
-                value = normlook.kept(variable, value, method, normlook.both(scope.good, good))
+                value = kept(variable, value, method, both(scope.good, good))
                 original(variable, after(passed, [value])[0], *args, **kwargs)
 
     def by_hand(self, variable: Any, value: Any, method: str, frame: Any) -> Any:
@@ -320,12 +321,12 @@ class NormWatch:
             passed, good = group.passed
         if self.watches_updates and group is not None:
             known = value if hasattr(value, "dtype") else tf.convert_to_tensor(value, variable.dtype)
-            _, changes = normlook.changes([(None, method, variable, known, (), {})])
-            more, fine = self.look(Given("update", [variable], changes, [], frame, None))
-            passed, good, value = more if passed is None else passed, normlook.both(good, fine), after(more, [known])[0]
+            _, added = changes([(None, method, variable, known, (), {})])
+            more, fine = self.look(Given("update", [variable], added, [], frame, None))
+            passed, good, value = more if passed is None else passed, both(good, fine), after(more, [known])[0]
         if passed is not None and not hasattr(value, "dtype"):
             value = tf.convert_to_tensor(value, variable.dtype)
-        return normlook.kept(variable, after(passed, [value])[0], method, good)
+        return kept(variable, after(passed, [value])[0], method, good)
 
     # -- looking --------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, compiled, frames, internals, internals_gate, internals_norms, normexpr
+from . import blame, flows, frames, internals, internals_gate, internals_norms, normexpr
 from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame, UserLine
@@ -50,7 +50,7 @@ class Place:
     optimizer: Any
     next: int = 1  # to be added to what the optimizer has counted
     traced: list[Any] = field(default_factory=list)
-    line: UserLine | None = None
+    loss_line: UserLine | None = None
 
 
 @dataclass(eq=False)
@@ -96,6 +96,8 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
         import tensorflow as tf
 
         place.ring.write(tf.stack([measures[name] for name in place.columns]))
+    made = [loss for loss in given.losses if internals.is_symbolic(loss)]
+    place.loss_line = flows.line_of_op(made[0].op) if made else None
     if internals.is_xla(graph):
         return None, under_xla(watch, place, given, measures, losses)
     return in_graph(watch, place, given, values, measures, losses), None
@@ -359,40 +361,3 @@ def read_verdict(watch: Any, place: Place, told: np.ndarray) -> None:
         matrix = rest[: len(place.columns) * width].reshape(len(place.columns), width)
         losses = rest[len(place.columns) * width :]
         tell(watch, place, over, matrix, losses, step_now(place) or 0, None, (), xla=True)
-
-
-def both(first: Any, second: Any) -> Any:
-    """The conjunction of two verdicts that may be None."""
-    import tensorflow as tf
-
-    return second if first is None else first if second is None else tf.logical_and(first, second)
-
-
-def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
-    """The value to write, or under XLA one that leaves the variable as it is where the verdict is bad."""
-    return compiled.kept(variable, value, method, good)
-
-
-def changes(waiting: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Writes that wait -> their variables, each once, and what is added to each of them in all."""
-    import tensorflow as tf
-
-    found: dict[int, tuple[Any, Any]] = {}
-    for _, method, variable, value, _, _ in waiting:
-        if method in ("assign", "scatter_update"):
-            before = variable.read_value() if method == "assign" else tf.gather(variable, value.indices)
-            change = value - before if method == "assign" else tf.IndexedSlices(value.values - before, value.indices)
-        else:
-            change = negative(value) if method.endswith("sub") else value
-        if id(variable) in found:
-            change = tf.convert_to_tensor(found[id(variable)][1]) + tf.convert_to_tensor(change)
-        found[id(variable)] = (variable, change)
-    return [variable for variable, _ in found.values()], [change for _, change in found.values()]
-
-
-def negative(value: Any) -> Any:
-    """Minus the value, sparse if it is."""
-    import tensorflow as tf
-
-    return tf.IndexedSlices(-value.values, value.indices, value.dense_shape) if is_sliced(value) else -value
-

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import compiled
+from .norms import is_sliced
 from .writes import identity
 
 
@@ -45,3 +47,40 @@ def after(passed: Any, values: list[Any]) -> list[Any]:
         return values
     with tf.control_dependencies([passed]):
         return [identity(value) for value in values]
+
+
+def both(first: Any, second: Any) -> Any:
+    """The conjunction of two verdicts that may be None."""
+    import tensorflow as tf
+
+    return second if first is None else first if second is None else tf.logical_and(first, second)
+
+
+def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
+    """The value to write, or under XLA one that leaves the variable as it is where the verdict is bad."""
+    return compiled.kept(variable, value, method, good)
+
+
+def changes(waiting: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Writes that wait -> their variables, each once, and what is added to each of them in all."""
+    import tensorflow as tf
+
+    found: dict[int, tuple[Any, Any]] = {}
+    for _, method, variable, value, _, _ in waiting:
+        if method in ("assign", "scatter_update"):
+            before = variable.read_value() if method == "assign" else tf.gather(variable, value.indices)
+            change = value - before if method == "assign" else tf.IndexedSlices(value.values - before, value.indices)
+        else:
+            change = negative(value) if method.endswith("sub") else value
+        if id(variable) in found:
+            change = tf.convert_to_tensor(found[id(variable)][1]) + tf.convert_to_tensor(change)
+        found[id(variable)] = (variable, change)
+    return [variable for variable, _ in found.values()], [change for _, change in found.values()]
+
+
+def negative(value: Any) -> Any:
+    """Minus the value, sparse if it is."""
+    import tensorflow as tf
+
+    return tf.IndexedSlices(-value.values, value.indices, value.dense_shape) if is_sliced(value) else -value
+
