@@ -341,6 +341,32 @@ def test_expressions_are_over_the_names_of_the_step(crossings: Crossings) -> Non
     ]
 
 
+def test_expressions_under_xla(crossings: Crossings, capsys: pytest.CaptureFixture[str]) -> None:
+    crossings.start("tf.reduce_max(x) > 2", "np.max(x) > 2")
+    w = tf.Variable([2.0], name="w")
+
+    @tf.function(jit_compile=True)
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    for value in (1.0, 3.0):
+        step(tf.constant([value]))
+    assert [(c.step, c.threshold.expression) for c in crossings.found] == [(2, "tf.reduce_max(x) > 2")]
+    assert "Python cannot be called in what XLA compiles" in capsys.readouterr().err
+
+
+def test_steps_of_an_eager_loop_are_counted(crossings: Crossings) -> None:
+    crossings.start("grad > 2.5")
+    w = tf.Variable([2.0], name="w")
+    for value in (1.0, 3.0, 2.0, 4.0):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * value)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+    assert crossings.steps == [2, 4]
+
+
 def test_the_stop_stands_where_the_gradients_are_applied_with_the_values_of_the_step(crossings: Crossings) -> None:
     crossings.start("grad > 0")
     w = tf.Variable([2.0], name="w")

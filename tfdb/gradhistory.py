@@ -5,7 +5,7 @@ In a graph each step writes one row into a small variable, which costs no call i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ class Ring:
     rows: list[np.ndarray] = field(default_factory=list)
     store: Any = None
     count: Any = None
-    last: Mapping[str, np.ndarray] | None = None
+    total: int = 0  # looks from eager code
 
     def write(self, matrix: Any) -> None:
         """Add a look in the current graph; `matrix` is float32 of shape (columns, variables)."""
@@ -49,6 +49,7 @@ class Ring:
     def add(self, matrix: np.ndarray) -> None:
         """Add a look from eager code."""
         self.rows.append(np.asarray(matrix))
+        self.total += 1
         del self.rows[:-STEPS]
 
     def looks(self) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import blame, frames, internals, sites
+from .errors import TfdbError
 from .sourcemap import Activation
 from .steps import Call
 
@@ -98,6 +99,9 @@ class Asked:
         """The same with Python called at every step: for expressions of NumPy or of Python values."""
         import tensorflow as tf
 
+        if internals.is_xla(internals.current_graph()):
+            say(expression, TfdbError("Python cannot be called in what XLA compiles, so it is not looked at"))
+            return tf.constant(False)
         code = compile(expression, "<watch>", "eval")
         used = {name: self.names[name] for name in code.co_names if name in self.names}
         own = frames.Carrier(internals.current_graph())

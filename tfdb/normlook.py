@@ -175,7 +175,8 @@ def eagerly(
                 Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(given.frame)
             )
             full = exactly(COLUMNS, [plain(value) for value in values]) if place.kind == "gradient" else None
-            watch.cross(Crossing(threshold, place, value, known, full, list(numbers), stack, step_now(place)))
+            number = step_now(place) or (place.ring.total if place.ring is not None else None)
+            watch.cross(Crossing(threshold, place, value, known, full, list(numbers), stack, number))
 
 
 def plain(value: Any) -> np.ndarray:
@@ -308,13 +309,12 @@ def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any
     """Whether the writes may go on, as a bool tensor; the verdict goes to a variable that `after_compiled` reads."""
     import tensorflow as tf
 
-    place.thresholds = [(t, places) for t, places in place.thresholds if t.kind != "expression"]
     if not place.thresholds:
         return None
     activations = normexpr.inside(given.frame, watch.calls.current())
     carrier = frames.Carrier(internals.current_graph())
     place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
-    asked = normexpr.Asked({}, carrier)
+    asked = normexpr.Asked(normexpr.names_at(activations, watch.calls.current()), carrier)
     over = tf.stack([verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds])
     parts = [
         tf.cast(over, tf.float32),

@@ -95,7 +95,7 @@ def notes(crossing: Crossing) -> list[str]:
     if crossing.losses and crossing.threshold.kind != "loss":
         found.append("loss " + ", ".join(number(float(loss)) for loss in crossing.losses))
     line = crossing.place.loss_line
-    if line is not None:
+    if line is not None and line not in [frame.line for frame in crossing.frames]:
         found.append(f"the loss is computed at {screens.place(line)}")
     if how := internals_norms.clips(crossing.place.optimizer):
         found.append(f"the values are those after {how}")

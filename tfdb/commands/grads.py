@@ -50,7 +50,7 @@ class GradTableCommands(PromptBase):
         began = watchstops.of(self.session).record()
         rows = gradrows.recorded(norms.book, norms.current) if internals.loaded() else []
         if not any(not row.lost for row in rows):
-            self.message(NOTHING)
+            self.message(NOTHING if internals.loaded() else "each step is recorded from the first one on")
             return []
         steps = gradrows.steps_kept(list(norms.book.rings.values()))
         parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{steps} steps recorded"]
