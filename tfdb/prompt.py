@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from tfdb import internals
 from tfdb.commands.completing import CompletingPrompt
+from tfdb.commands.console import ConsoleCommands
 from tfdb.commands.errors import ErrorCommands
 from tfdb.commands.gradients import GradientCommands
 from tfdb.commands.grads import GradTableCommands
@@ -45,6 +46,7 @@ class Commands(
     ErrorCommands,
     RerunCommands,
     StopCommands,
+    ConsoleCommands,
 ):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
@@ -148,16 +150,6 @@ class Commands(
             return
         with self.session.lock, self.session.prompting():
             super().interaction(frame, tb_or_exc)
-
-    def onecmd(self, line: str) -> bool:
-        """Carry a command out; an error that it lets through, as from a class of the user's, leaves the prompt open."""
-        try:
-            return bool(super().onecmd(line))
-        except (bdb.BdbQuit, pdb.Restart):
-            raise
-        except Exception as error:
-            self.error(f"{type(error).__name__}: {error}")
-            return False
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
@@ -300,9 +292,9 @@ class Commands(
         if threading.gettrace() == self.trace_dispatch:
             threading.settrace(None)
 
-    def _set_stopinfo(self, *arguments: Any) -> None:
+    def _set_stopinfo(self, *arguments: Any, **options: Any) -> None:
         self.stepping_thread = threading.get_ident()
-        super()._set_stopinfo(*arguments)
+        super()._set_stopinfo(*arguments, **options)
 
     def breakpoints(self) -> frozenset[tuple[str, int]]:
         """The places of all breakpoints, enabled or not."""
