@@ -1,0 +1,76 @@
+"""A line at the prompt -> a command carried out, whatever the user's classes, files and input streams do meanwhile."""
+
+import bdb
+import code
+import os
+import pdb
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tfdb.commands.base import PromptBase
+
+
+class ConsoleCommands(PromptBase):
+    """What keeps a prompt open, and closes it at the end of input."""
+
+    def onecmd(self, line: str) -> bool:
+        """Carry a command out; an error that it lets through, as from a class of the user's, leaves the prompt open."""
+        try:
+            return bool(super().onecmd(line))
+        except (bdb.BdbQuit, pdb.Restart):
+            raise
+        except Exception as error:
+            self.error(f"{type(error).__name__}: {error}")
+            return False
+
+    def cmdloop(self, intro: Any = None) -> None:
+        """Read and carry out commands; a program that has closed its standard input has come to the end of it."""
+        try:
+            super().cmdloop(intro)
+        except ValueError:
+            if not self.use_rawinput or (sys.stdin is not None and not sys.stdin.closed):
+                raise
+            self.message("standard input is closed: no more commands")
+            self.onecmd("EOF")
+
+    def do_interact(self, arg: str) -> None:
+        """interact
+
+        A Python prompt whose names are those of the current frame, with the values of this pass.  End it with `exit()`
+        or the end of input.
+
+        Example:
+
+            (tfdb) interact
+            >>> tf.reduce_max(x)
+        """
+        if hasattr(self, "shell"):
+            super().do_interact(arg)
+            return
+        names = {"exit": leave, "quit": leave, **self.curframe.f_globals, **self.curframe_locals}
+        try:
+            code.interact("*interactive*", local=names)
+        except SystemExit:
+            self.message("*exiting interactive console...*")
+
+    def lookupmodule(self, filename: str) -> str | None:
+        """The file that `b FILE:LINE` means: pdb's search, then beside the current file, then among loaded modules."""
+        found = super().lookupmodule(filename)
+        return found or next(files_called(filename, os.path.dirname(self.defaultFile())), None)
+
+
+def leave(status: object = None) -> None:
+    """`exit()` of the interactive console; Python's own would close the standard input."""
+    raise SystemExit(status)
+
+
+def files_called(name: str, directory: str) -> Iterator[str]:
+    """The files that a name or the end of a path stands for: in `directory`, then those of loaded modules."""
+    name = os.path.normpath(name if name.endswith(".py") else name + ".py")
+    if os.path.isfile(os.path.join(directory, name)):
+        yield os.path.join(directory, name)
+    for module in list(sys.modules.values()):
+        filename = vars(module).get("__file__") if type(module) is type(sys) else None
+        if isinstance(filename, str) and filename.endswith(os.sep + name) and "site-packages" not in filename:
+            yield filename
