@@ -172,3 +172,31 @@ def test_a_forked_worker_runs_past_breakpoints(tmp_path: Path) -> None:
     done = program(tmp_path, FORKED, "b 3\nc\np 'n is', n\nc\n")
     assert "[4, 9]" in done.stdout and "('n is', 5)" in done.stdout, done.stdout
     assert done.stdout.count("-> return n * n") == 1
+
+
+CONSOLE = """import sys
+import tensorflow as tf
+from parts import helpers
+@tf.function
+def step(x):
+    y = helpers.twice(x)
+    return y
+print("step", int(step(tf.constant(2))), int(step(tf.constant(3))))
+"""
+
+
+def test_exit_leaves_the_interactive_console_only(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "helpers.py").write_text("def twice(x):\n    z = x * 2\n    return z\n")
+    commands = "b step\nc\ninteract\nint(x) + 40\nexit()\nb helpers.py:3\nc\np 'z is', int(z)\ncl\ny\nc\n"
+    done = program(tmp_path, CONSOLE, commands)
+    assert ">>> 42" in done.stdout and "('z is', 4)" in done.stdout, done.stdout
+    assert done.returncode == 0 and "step 4 6" in done.stdout
+
+
+def test_a_closed_standard_input_is_the_end_of_input(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "helpers.py").write_text("def twice(x):\n    return x * 2\n")
+    done = program(tmp_path, CONSOLE, "b step\nc\n!sys.stdin.close()\np 1\n")
+    assert "standard input is closed" in done.stdout, done.stdout
+    assert "step" not in done.stdout.splitlines()[-1] and "Traceback" not in done.stderr
