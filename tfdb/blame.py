@@ -116,7 +116,8 @@ class Site:
 
     `line` is the innermost user line, `user` all user lines (outermost first), `detail` the library line just inside
     of it, `owners` the library objects with known construction lines between the two, innermost first, with the first
-    object that the user's line called (`called`), which may have no such line.
+    object that the user's line called (`called`), which may have no such line.  `layers` are the names of the layers
+    and models whose methods are on the stack, innermost first.
     """
 
     line: UserLine | None
@@ -124,6 +125,7 @@ class Site:
     detail: UserLine | None
     owners: tuple[tuple[str, UserLine], ...]
     called: Any
+    layers: tuple[str, ...] = ()
 
 
 def site_of(frame: FrameType | None, base: FrameType | None = None) -> Site:
@@ -131,10 +133,12 @@ def site_of(frame: FrameType | None, base: FrameType | None = None) -> Site:
     owners: list[tuple[str, UserLine]] = []
     seen: set[int] = set()
     user: list[UserLine] = []
+    layers: list[str] = []
     detail = called = None
     for caller in outward(frame):
         if caller is base:
             break
+        layers += [name for name in layer_name(caller) if name not in layers]
         if is_user_file(caller.f_code.co_filename):
             user.append(line_of(caller))
         elif not user and not caller.f_code.co_filename.startswith(HERE):
@@ -145,7 +149,16 @@ def site_of(frame: FrameType | None, base: FrameType | None = None) -> Site:
                 called = owner
                 if line := built.get(owner):
                     owners.append((type(owner).__name__, line))
-    return Site(user[0] if user else None, tuple(user[::-1]), detail, tuple(owners), called)
+    return Site(user[0] if user else None, tuple(user[::-1]), detail, tuple(owners), called, tuple(layers))
+
+
+def layer_name(frame: FrameType) -> list[str]:
+    """The name of the layer whose method a frame is, in a list; empty for every other frame."""
+    owner = frame.f_locals.get("self") if "self" in frame.f_code.co_varnames[:1] else None
+    if not hasattr(type(owner), "call") or not hasattr(type(owner), "count_params"):
+        return []
+    name = getattr(owner, "name", None)
+    return [name] if isinstance(name, str) else []
 
 
 def library_line(frame: FrameType) -> UserLine | None:

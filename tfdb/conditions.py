@@ -34,6 +34,11 @@ class Watch:
     allow: re.Pattern[str] | None = None
     every: int = 1
 
+    @property
+    def selective(self) -> bool:
+        """Whether it takes the origin of a bad value to decide."""
+        return self.scope is not None or self.allow is not None
+
     def __str__(self) -> str:
         parts = [self.kind]
         parts += [f"in {self.scope.pattern}"] if self.scope else []

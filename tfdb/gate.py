@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import internals, internals_gate, steps
-from .conditions import Watch, badness, worst
+from .conditions import Watch, badness, concerns, worst
 from .errors import Quit
 from .steps import Call, Step
 
@@ -85,6 +85,7 @@ class Gate:
         self.meant: BaseException | None = None
         self.notes: list[str] = []
         self.hits: dict[Watch, int] = {}
+        self.passed_over: dict[Watch, int] = {}
         self.compiled: dict[int, list[Any]] = {}
 
     @property
@@ -115,19 +116,39 @@ class Gate:
         reason = worst(bad)
         if not reason:
             return None
-        wanted = [reason, "nan", "inf"] if kind in ("gradient", "update", "scaled") else [reason]
-        for name in wanted:
+        for name in kinds_of(kind, reason):
             if watch := next((w for w in self.watches if w.kind == name), None):
                 return watch, reason
         return None
 
+    def count(self, watch: Watch) -> bool:
+        """Count a hit of the watch; whether its `every` wants this one."""
+        self.hits[watch] = self.hits.get(watch, 0) + 1
+        return (self.hits[watch] - 1) % watch.every == 0
+
+    def concerned(self, trip: Trip, names: Sequence[str]) -> Watch | None:
+        """The watch that a trip whose origin has these names falls under."""
+        kinds = kinds_of(trip.place.kind, trip.reason)
+        return next((watch for kind in kinds if (watch := concerns(self.watches, kind, names))), None)
+
+    def falling_under(self, trip: Trip, names: Sequence[str]) -> Watch | None:
+        """The watch that a trip whose origin has these names is to stop for; others are counted as passed over."""
+        kinds, found = kinds_of(trip.place.kind, trip.reason), self.concerned(trip, names)
+        if found is None:
+            for watch in self.watches:
+                if watch.kind in kinds:
+                    self.passed_over[watch] = self.passed_over.get(watch, 0) + 1
+        return found if found is not None and self.count(found) else None
+
     def trip(self, trip: Trip) -> None:
-        """Hand the trip over, one at a time; what `on_trip` raises ends the program's call."""
+        """Hand the trip over, one at a time; what `on_trip` raises ends the program's call.
+
+        Whether a selective watch is meant is for `on_trip` to find out: see `falling_under`.
+        """
         with self.lock:
             if self.meant is not None:
                 raise self.meant
-            self.hits[trip.watch] = self.hits.get(trip.watch, 0) + 1
-            if (self.hits[trip.watch] - 1) % trip.watch.every:
+            if not trip.watch.selective and not self.count(trip.watch):
                 return
             try:
                 with self.quiet():
@@ -135,6 +156,11 @@ class Gate:
             except Quit as meant:
                 self.meant = meant
                 raise
+
+
+def kinds_of(place: str, reason: str) -> list[str]:
+    """The kinds of watches that a bad value at a place of this kind concerns, the likeliest first."""
+    return [reason, "nan", "inf"] if place in ("gradient", "update", "scaled") else [reason]
 
 
 gate = Gate()

@@ -77,8 +77,13 @@ class Finding:
 
 def find(log: Log, targets: Iterable[int]) -> Finding | None:
     """The earliest origin of the bad ones among `targets`, or None when none is bad."""
-    found = [finding for target in targets if log.kinds.get(target) for finding in origins(log, target)]
-    return seen_through(log, min(found, key=lambda finding: finding.order)) if found else None
+    return next(iter(find_all(log, targets)), None)
+
+
+def find_all(log: Log, targets: Iterable[int]) -> list[Finding]:
+    """Every origin of the bad ones among `targets`, the earliest first."""
+    found = dict.fromkeys(finding for target in targets if log.kinds.get(target) for finding in origins(log, target))
+    return [seen_through(log, finding) for finding in sorted(found, key=lambda finding: finding.order)]
 
 
 def origins(log: Log, target: int) -> list[Finding]:

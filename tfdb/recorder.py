@@ -225,7 +225,7 @@ def failure(error: BaseException, base: FrameType) -> Capture:
     live = tuple(Frame(line, f.f_globals, dict(f.f_locals)) for line, (f, _) in zip(lines, user, strict=True))
     inner = frames[-1][0] if frames else None
     site = blame.site_of(inner, base)
-    site = blame.Site(lines[-1] if lines else None, lines, site.detail, site.owners, site.called)
+    site = blame.Site(lines[-1] if lines else None, lines, site.detail, site.owners, site.called, site.layers)
     return Capture(failed_op(error), site, live, (), ())
 
 

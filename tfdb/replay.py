@@ -6,7 +6,7 @@ user's frames.  A clean first pass is reported as such, with what is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from . import blame, causes, eagerly, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import Trip
 from .opwise import CompiledOps
-from .origin import Finding, Log, find, sources, spread
+from .origin import Finding, Log, find_all, sources, spread
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import kind_of
@@ -35,6 +35,7 @@ from .tripreports import (
     without_replay,
 )
 
+MOST_ORIGINS = 8  # looked at in one step, when a watch leaves the first ones out: each takes one more eager pass
 CLEAN = "the step ran clean when it was run again eagerly"
 
 
@@ -65,18 +66,19 @@ class Replay:
         )
 
 
-def find_origin(trip: Trip) -> Origin:
+def find_origin(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin:
     """Run the tripped step again and say what made its bad values.  All state of the program is put back.
 
-    Does not raise: where the search itself fails, the report holds what is known without it.
+    Of several origins it is the first that `accept` takes, else the first of all.  Does not raise: where the search
+    itself fails, the report holds what is known without it.
     """
     try:
-        return search(trip)
+        return search(trip, accept)
     except Exception as error:  # a fault of the debugger must not become one of the program
         return without_replay(trip, f"the search for the origin failed: {type(error).__name__}: {error}")
 
 
-def search(trip: Trip) -> Origin:
+def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin:
     """`find_origin`, raising what goes wrong."""
     if trip.place.kind == "load":
         return of_load(trip)
@@ -86,11 +88,20 @@ def search(trip: Trip) -> Origin:
     first = again.again()
     if first.error is not None:
         return of_error(trip, first)
-    finding = pick(first)
-    if trip.place.kind == "variable" and (finding is None or finding.index is None):
+    findings = pick_all(first)
+    if trip.place.kind == "variable" and (not findings or findings[0].index is None):
         return of_load(trip)
-    if finding is None:
+    if not findings:
         return only_compiled(trip, first, again) or without_replay(trip, CLEAN)
+    made = of_finding(trip, first, findings[0], again)
+    if accept is None or accept(made.report):
+        return made
+    others = (of_finding(trip, first, finding, again) for finding in findings[1:MOST_ORIGINS])
+    return next((origin for origin in others if accept(origin.report)), made)
+
+
+def of_finding(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:
+    """The report of one origin."""
     if finding.index is None or first.log.events[finding.index].variable is not None:
         return of_value(trip, first, finding, again)
     return of_op(trip, first, finding, again)
@@ -122,7 +133,12 @@ def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:
 
 
 def pick(outcome: Outcome) -> Finding | None:
-    """The origin of what the pass ended with: the loss if it is bad, else what the door saw, else the outputs."""
+    """The first of `pick_all`."""
+    return next(iter(pick_all(outcome)), None)
+
+
+def pick_all(outcome: Outcome) -> list[Finding]:
+    """The origins of what the pass ended with: the loss if it is bad, else what the door saw, else the outputs."""
     import tensorflow as tf
 
     run = outcome.run
@@ -135,9 +151,9 @@ def pick(outcome: Outcome) -> Finding | None:
         ]
         for key in bad:
             outcome.log.kinds.setdefault(key, "nan")
-        if finding := find(outcome.log, bad):
-            return finding
-    return None
+        if found := find_all(outcome.log, bad):
+            return found
+    return []
 
 
 def of_op(
@@ -175,6 +191,7 @@ def of_op(
         output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
         stack=(*caller_lines(trip), *here.site.user),
         detail=here.site.detail if line != here.site.line else None,
+        layers=here.site.layers,
         notes=(*trip.notes, *pass_notes(log, index)),
         path=path_of(made, log, index),
         **affected(trip, first),

@@ -54,7 +54,8 @@ class Report:
 
     `reason` is nan, inf, grad, exception, none-grad or watch; `phase` is data, forward, gradient, update or variable.
     `line` is the user line that made the value; for a gradient op (`op`) that of the op it is the gradient of
-    (`forward_op`). `stack` is outermost first. `detail` is the library line, where the op is inside a library.
+    (`forward_op`). `stack` is outermost first. `detail` is the library line, where the op is inside a library;
+    `layers` are the names of the Keras layers and models it is inside of, innermost first.
     """
 
     reason: str
@@ -73,6 +74,7 @@ class Report:
     path: tuple[PathStep, ...] = ()
     notes: tuple[str, ...] = ()
     detail: UserLine | None = None
+    layers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values; files, lines and functions flat at the top."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import conditions, doors, internals, nonegrads, normreport, replay, thresholds
+from . import conditions, doors, internals, internals_gate, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
-from .gate import Trip
+from .gate import Trip, gate
 from .normgate import norms
 from .normlook import Crossing
+from .report import Report
 from .thresholds import Threshold
 from .tripreports import Origin
 
@@ -80,6 +82,8 @@ class Watching:
         others = [watch for watch in self.watches if not isinstance(watch, Threshold)]
         if internals.loaded() and others:
             doors.install(others, self.tripped)
+            if any(watch.kind in ("nan", "inf") for watch in others):
+                internals_gate.numerics_check.set_aside(say_set_aside)
             if lost := [watch for watch in self.watches if watch.kind == "none"]:
                 nonegrads.watch.install(lost, self.on_stop)
         if internals.loaded() and (limits or self.recording):
@@ -94,15 +98,36 @@ class Watching:
         if internals.loaded():
             norms.remove()
             nonegrads.watch.remove()
+            internals_gate.numerics_check.put_back()
             doors.uninstall()
 
     def tripped(self, trip: Trip) -> None:
-        """Find the origin, and say so."""
-        self.on_stop(trip, replay.find_origin(trip))
+        """Find the origin, and say so, unless a watch leaves such origins out."""
+        if not trip.watch.selective:
+            self.on_stop(trip, replay.find_origin(trip))
+            return
+        origin = replay.find_origin(trip, lambda report: gate.concerned(trip, names_of(report)) is not None)
+        if gate.falling_under(trip, names_of(origin.report)) is not None:
+            self.on_stop(trip, origin)
 
     def crossed(self, crossing: Crossing) -> None:
         """A threshold was passed: say so."""
         self.on_stop(normreport.trip_of(crossing), normreport.origin(crossing))
+
+
+def say_set_aside() -> None:
+    """Tell it once."""
+    sys.stderr.write("tfdb: enable_check_numerics is set aside while nan or inf is watched\n")
+
+
+def names_of(report: Report) -> list[str]:
+    """What `in` and `allow` are matched with: the origin's file, functions, layers, inputs, and the variables it is on
+    its way into when no op of the forward pass made it."""
+    line = report.line
+    names = [os.path.basename(line.file), line.function] if line is not None else []
+    names += [entry.function for entry in report.stack if entry.function != "<module>"]
+    names += [*report.layers, *(value.name for value in report.inputs if value.name)]
+    return names + list(report.variables if report.op is None or report.phase in ("update", "variable") else ())
 
 
 def parse(text: str) -> Watch:

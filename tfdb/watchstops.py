@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals, render, screens
+from tfdb import internals, nonegrads, render, screens
+from tfdb.conditions import Watch
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame
 from tfdb.gate import Trip, gate
@@ -57,9 +58,8 @@ class WatchStops:
 
     def listing(self) -> list[str]:
         """A line for each watch: its number, the condition, how often it stopped the program."""
-        hits = gate.hits
         return [
-            f"watch {number}  {watch}{hit_text(hits.get(watch, 0))}"
+            f"watch {number}  {watch}{hit_text(hits(watch))}{passed_text(gate.passed_over.get(watch, 0))}"
             for number, watch in enumerate(self.watching.watches, 1)
         ]
 
@@ -99,6 +99,16 @@ class WatchStops:
         """Write the report where `--report` says."""
         if self.ending.path is not None:
             write_report(self.ending.path, report.to_json())
+
+
+def hits(watch: Watch) -> int:
+    """How often a watch has found something that it is meant for."""
+    return gate.hits.get(watch, 0) + nonegrads.watch.hits.get(watch, 0)
+
+
+def passed_text(count: int) -> str:
+    """How often the origin of something bad was one that a watch leaves out."""
+    return f"  passed over {count} time{'s' if count != 1 else ''}" if count else ""
 
 
 def hit_text(count: int) -> str:

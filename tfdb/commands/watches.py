@@ -12,10 +12,11 @@ class WatchCommands(PromptBase):
         """watch [nan|inf|none|LIMIT [in REGEX] [allow REGEX] [every N] | EXPRESSION [every N]]
 
         Stop before a bad value reaches the weights, at the line that made it: `nan` for the first NaN, or the infinity
-        that becomes one; `inf` for any infinity that matters; `none` for a gradient that is lost.  `in` limits it to a
-        layer, variable, function or file, `allow` leaves those out, `every` stops at each N-th bad step only.  Nothing
-        is added per op: one check stands between the gradients and the update.  Without an argument: the list, with
-        how often each has stopped.
+        that becomes one; `inf` for any infinity that matters; `none` for a gradient that is lost.  `in` limits it to
+        origins whose layer, function, file, variable or input has a name that matches (layers and functions around it
+        count too), `allow` leaves those out; the program goes on there, silently.  `every` stops at each N-th bad step
+        only.  Nothing is added per op: one check stands between the gradients and the update.  Without an argument:
+        the list, with how often each has stopped, and how often it was passed over.
 
         A LIMIT is one of these, with > >= < or <= and a number.  It is decided before the update; a NaN is over it.
 
