@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import pytest
 import tensorflow as tf
 from walks import walk
 
@@ -214,6 +215,7 @@ def run_with_prints() -> None:
     rooted(y)
 
 
+@pytest.mark.filterwarnings("ignore:assigning None to 1 unbound local")
 def test_jump_works_in_eager_code() -> None:
     walk(
         run_with_prints,
