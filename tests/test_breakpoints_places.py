@@ -1,6 +1,7 @@
 # ruff: noqa: E501
 """Breakpoints wherever TensorFlow runs the user's code: Keras, datasets, py_function, eager modes, threads, replicas."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -365,6 +366,8 @@ def test_every_replica_stops(tmp_path: Path) -> None:
     assert shown[2] == {"('x', 1.0)": "('y', 0.5)", "('x', 2.0)": "('y', 1.0)"}[shown[1]]
     assert sorted(shown[3:]) == ["('x', 5.0)", "('x', 6.0)"]
     assert "sum 1.5 5.5" in done.stdout
+    named = re.findall(r"graph stop .* replica (\d)\n.*\n.*\n\(tfdb\) \('x', ([15])", done.stdout)
+    assert named and all(number == "0" for number, _ in named), done.stdout
 
 
 STEPS = """

@@ -200,3 +200,24 @@ def test_a_closed_standard_input_is_the_end_of_input(tmp_path: Path) -> None:
     done = program(tmp_path, CONSOLE, "b step\nc\n!sys.stdin.close()\np 1\n")
     assert "standard input is closed" in done.stdout, done.stdout
     assert "step" not in done.stdout.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+REFUSED = """import tensorflow as tf
+@tf.function
+def check(x):
+    y = x + 1
+    tf.debugging.assert_less(y, 0, message="too big")
+    return y
+try:
+    check(tf.constant(1))
+except tf.errors.InvalidArgumentError:
+    print("caught")
+raise SystemExit(3)
+"""
+
+
+def test_stepping_over_an_error_of_a_graph_shows_its_sentence_only(tmp_path: Path) -> None:
+    done = program(tmp_path, REFUSED, "b check\nc\n" + "n\n" * 4 + "c\n")
+    assert "InvalidArgumentError: assertion failed: [too big]" in done.stdout, done.stdout
+    assert "Detected at node" not in done.stdout and "caught" in done.stdout
+    assert done.returncode == 3

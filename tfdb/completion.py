@@ -177,23 +177,8 @@ def toolbar(stop: Any) -> str:
     place, point = stop.live[-1], stop.hit.point
     names = [frame.function for frame in stop.live if frame.activation and not frame.hidden] or [place.function]
     parts = [" > ".join(names), f"{os.path.basename(place.filename)}:{place.lineno}", f"pass {stop.number_of_pass}"]
-    replica = replica_of(place.locals)
-    if replica is not None:
-        parts.append(f"replica {replica}")
+    if point.replica is not None:
+        parts.append(f"replica {point.replica}")
     if point.xla:
         parts.append("XLA off")
     return " · ".join(parts)
-
-
-def replica_of(names: dict[str, Any]) -> str | None:
-    """The device of the stop's tensors, where there are several replicas."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or not hasattr(tensorflow, "config"):
-        return None
-    if len(tensorflow.config.list_logical_devices()) < 2:
-        return None
-    for value in names.values():
-        device = getattr(value, "device", None)
-        if isinstance(device, str) and device:
-            return ":".join(device.lower().split(":")[-2:])
-    return None

@@ -21,6 +21,15 @@ def in_replica_thread() -> bool:
     return "ReplicaThread" in type(threading.current_thread()).__name__
 
 
+def replica_number() -> int | None:
+    """Which replica of a distribution strategy this thread traces or runs, from 0; None outside."""
+    if not in_replica_thread():
+        return None
+    context = private("distribute.distribute_lib", "get_replica_context")()
+    number = getattr(context, "_replica_id_in_sync_group", None)
+    return number if isinstance(number, int) else None
+
+
 _generated: dict[str, Any] = {"count": 0, "lines": {}}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, internals_autograph
 from tfdb.callsites import CallSite, OpenCalls
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
 from tfdb.ordering import Ordering, is_hook, without_hooks
@@ -34,6 +34,7 @@ class HookPoint:
     xla: bool
     condition: Any
     returned: Any
+    replica: int | None = None
 
     @property
     def place(self) -> TracedFrame:
@@ -179,6 +180,7 @@ class Planter:
             internals.is_xla(graph),
             carrier.template(condition),
             carrier.template(returned),
+            internals_autograph.replica_number(),
         )
         op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
         self.ordering.barrier(op)

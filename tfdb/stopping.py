@@ -90,6 +90,8 @@ def stop_line(stop: GraphStop) -> str:
     parts = [kind, " > ".join(functions), f"pass {stop.number_of_pass}"]
     if point.event.startswith("<"):
         parts.insert(1, f"after {point.event[1:-1]}")
+    if point.replica is not None:
+        parts.append(f"replica {point.replica}")
     if point.xla:
         parts.append("XLA off for this function: jit_compile=True cannot hold a stop")
     return " · ".join(parts)

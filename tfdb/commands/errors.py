@@ -3,7 +3,7 @@
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, render
+from tfdb import evidence, explain, internals, internals_errors, render
 from tfdb.commands.base import PromptBase
 from tfdb.frames import LiveFrame
 from tfdb.postmortem import Wreck
@@ -32,6 +32,17 @@ class ErrorCommands(PromptBase):
         finally:
             self.wreck = None
             self.wreck_stack = []
+
+    def user_exception(self, frame: FrameType, exc_info: Any) -> None:
+        """An error passes a line that is stepped over; of a graph's, the sentence that matters is shown."""
+        kind, error, traceback = exc_info
+        said = explain.report(str(error)) if internals.loaded() and internals_errors.is_op_error(error) else None
+        if said is None or not said.message:
+            super().user_exception(frame, exc_info)
+            return
+        frame.f_locals["__exception__"] = kind, error
+        self.message(f"{kind.__name__}: {said.message}")
+        self.interaction(frame, traceback)
 
     def stack_of_wreck(self, traceback: Any) -> list[tuple[FrameType, int]] | None:
         """The stack to show for a traceback, if it is that of the wreck."""
