@@ -23,10 +23,12 @@ ROWS = {
     },
     "session": {"session", "stopping"},
     "TensorFlow": {
-        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame", "gate", "replay", "tensors",
+        "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
+        "gate", "replay", "tensors",
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
-        "tripreports", "doors", "steps", "writes", "compiled", "eagerly", "pipelines", "watching", "recorder", "replaying", "opwise",
+        "tripreports", "pathways", "doors", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
+        "recorder", "replaying", "opwise",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
@@ -34,10 +36,11 @@ ROWS = {
         "evaluation", "executions", "listing", "traces", "tracingonly",
     },
     "pure": {
-        "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes", "render", "report",
+        "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes",
+        "render", "report",
         "screens",
         "explain", "explanations", "syntax",
-        "cuts", "cuttext", "detours", "origin", "thresholds", "gradtable",
+        "cuts", "cuttext", "detours", "operands", "origin", "thresholds", "gradtable",
         "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },
 }  # fmt: skip
