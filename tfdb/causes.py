@@ -53,6 +53,17 @@ class Facts:
         return where, float(array[where])
 
 
+def culprit(facts: Facts, index: int) -> tuple[tuple[int, ...], float] | None:
+    """The element of this input to blame, where the op goes element by element and this input decides."""
+    op = facts.forward_op or facts.op
+    if facts.forward_op is not None and not facts.hidden and op in SLOPES:
+        deciding: tuple[int, ...] = (SLOPES[op][2],)
+    else:
+        deciding = DECIDING.get(op, ())
+    with np.errstate(all="ignore"):
+        return facts.blamed(index) if index in deciding else None
+
+
 def value(number: float) -> str:
     """A number as short as it can be read."""
     return f"{number:.4g}"
@@ -321,3 +332,7 @@ RULES: dict[str, Rule] = {
     "Xlogy": logarithm,
     "Lgamma": overflow,
 }
+
+DECIDING = {op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels)}
+DECIDING |= dict.fromkeys(("RealDiv", "Div", "FloorDiv", "FloorMod"), (1,))
+DECIDING |= dict.fromkeys(("Mul", "AddV2", "Sub", "Pow"), (0, 1)) | dict.fromkeys(("Square", "Cast"), (0,))

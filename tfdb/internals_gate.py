@@ -81,6 +81,28 @@ def iterator_class() -> type:
     return private("data.ops.iterator_ops", "OwnedIterator")
 
 
+def optional_class() -> type:
+    """The class of an optional in a graph; a loop over an iterator takes its elements out of them by `get_value`."""
+    return private("data.ops.optional_ops", "_OptionalImpl")
+
+
+def loops_module() -> Any:
+    """The module that turns AutoGraph's loops over datasets into scans of them."""
+    private("data.ops.dataset_autograph", "_general_purpose_scan")
+    return sys.modules["tensorflow.python.data.ops.dataset_autograph"]
+
+
+def is_loop_body(name: str) -> bool:
+    """Whether a graph of this name is the body of AutoGraph's loop over a dataset."""
+    return name in ("Dataset_scan_scan_body", "Dataset_reduce_reduce_body")
+
+
+def converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as AutoGraph would call it from here."""
+    status = private("autograph.core.ag_ctx", "control_status_ctx")()
+    return private("autograph.impl.api", "tf_convert")(function, status)
+
+
 def is_iterator(value: object) -> bool:
     """Whether the value is a dataset or an iterator, whose elements a step draws inside its graph."""
     names = (("data.ops.iterator_ops", "OwnedIterator"), ("data.ops.dataset_ops", "DatasetV2"))
@@ -138,49 +160,6 @@ def without_op_callbacks() -> Iterator[None]:
     finally:
         for callback in kept:
             context.add_op_callback(callback)
-
-
-class NumericsCheck:
-    """The program's own `tf.debugging.enable_check_numerics`, which can be set aside on all threads at once.
-
-    Its callback passes over the types of ops that its module lists as safe: set aside, that list holds every type.
-    The callback itself stays where the program put it, so that enabling and disabling it work as ever.
-    """
-
-    def __init__(self) -> None:
-        self.kept: Any = None
-
-    def set_aside(self, heard: Callable[[], None]) -> None:
-        """Check nothing from now on; `heard` is called once, when the program has it enabled.  Idempotent."""
-        module = self.module()
-        if self.kept is None:
-            self.kept, module.SAFE_OPS = module.SAFE_OPS, Everything(heard)
-
-    def put_back(self) -> None:
-        """Check as the program asked for.  Idempotent."""
-        if self.kept is not None:
-            self.module().SAFE_OPS, self.kept = self.kept, None
-
-    def module(self) -> Any:
-        """The module behind `tf.debugging.enable_check_numerics`."""
-        private("debug.lib.check_numerics_callback", "SAFE_OPS")
-        return sys.modules["tensorflow.python.debug.lib.check_numerics_callback"]
-
-
-class Everything:
-    """A container of everything, which calls `heard` the first time that it is asked."""
-
-    def __init__(self, heard: Callable[[], None]) -> None:
-        self.heard: Callable[[], None] | None = heard
-
-    def __contains__(self, item: object) -> bool:
-        heard, self.heard = self.heard, None
-        if heard is not None:
-            heard()
-        return True
-
-
-numerics_check = NumericsCheck()
 
 
 def optimizer_classes() -> list[tuple[type, str]]:

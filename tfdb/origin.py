@@ -157,9 +157,10 @@ def sources(log: Log, tensors: Iterable[int]) -> tuple[list[int], bool]:
     return sorted(reads), data
 
 
-def spread(log: Log, index: int, most: int = 12) -> list[tuple[str, str]]:
-    """How a bad value went on from the event that made it: (op, kind) of one bad consumer after the other."""
-    steps, seen = [], {index}
+def spread(log: Log, index: int, most: int = 12) -> list[int]:
+    """How a bad value went on from the event that made it: one bad consumer after the other."""
+    steps: list[int] = []
+    seen = {index}
     while len(steps) < most:
         event = log.events[index]
         later = [
@@ -170,6 +171,5 @@ def spread(log: Log, index: int, most: int = 12) -> list[tuple[str, str]]:
             return steps
         index = spoiled
         seen.add(index)
-        kinds = log.events[index].bad
-        steps.append((log.events[index].op, "nan" if "nan" in kinds else "inf"))
+        steps.append(index)
     return steps

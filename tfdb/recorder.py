@@ -90,6 +90,7 @@ class Recorder:
             return
         op = op.decode() if isinstance(op, bytes) else op  # the operators of tensors pass their name as C has it
         for value in inputs:
+            self.note_read(value, sys._getframe(1))
             self.note_root(value)
         kinds = tuple(kind_of(value) for value in outputs)
         ids = tuple(getattr(value, "_id", id(value)) for value in inputs)
@@ -117,6 +118,21 @@ class Recorder:
         with internals_gate.without_op_callbacks(), compiling():
             found = self.probe(op, inputs, attrs or ()) or []
         return found if any(kind_of(array) for array in found) else []
+
+    def note_read(self, value: Any, caller: FrameType) -> None:
+        """Log the read of a variable that an op was given itself: TensorFlow's fast path reads it without a callback."""
+        key = getattr(value, "_id", None)
+        if key is None or key in self.log.kinds or key in self.log.data:
+            return
+        kind = internals_gate.variable_class()
+        given = (each for each in caller.f_locals.values() if isinstance(each, kind))
+        variable = next((each for each in given if each.dtype == value.dtype and each.shape == value.shape), None)
+        if variable is not None:
+            handle = variable.handle._id
+            written = self.written.get(handle, ())
+            made = Event("ReadVariableOp", (handle, *written), (key,), (kind_of(value),), self.forward)
+            made.variable = None if written else variable
+            self.log.add(made)
 
     def note_root(self, value: Any) -> None:
         """Keep the kind of a tensor that no op of this pass made."""

@@ -16,22 +16,22 @@ from . import blame, causes, eagerly, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import Trip
 from .opwise import CompiledOps
-from .origin import Finding, Log, find_all, sources, spread
+from .origin import Finding, Log, find_all, sources
+from .pathways import around, blamed, name_of_dtype, named, path
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import kind_of
-from .report import NamedSummary, PathStep, Report, UserLine
+from .report import NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 from .tripreports import (
     Origin,
-    affected,
     caller_frames,
     caller_lines,
+    circumstances,
     of_error,
     of_load,
     of_variable,
     step_number,
-    variable_name,
     without_replay,
 )
 
@@ -165,7 +165,8 @@ def of_op(
     event = log.events[index]
     forward = event.forward
     at = index if forward is None else forward
-    second = again.again([at, index])
+    before, after = around(log, index, forward)
+    second = again.again([at, index, *before, *after])
     made, here = second.captured.get(index), second.captured.get(at)
     if made is None or here is None or made.op != event.op:
         return without_replay(trip, f"made by {event.op}; a second run took another way, the step is not deterministic")
@@ -176,7 +177,8 @@ def of_op(
         forward_op = event.op
     reason = worst([kind_of(value) for value in made.outputs])
     inputs = named(here, log.events[at].inputs, first)
-    cause, fix = causes.explain(facts_of(made, here, forward_op, inputs, finding))
+    facts = facts_of(made, here, forward_op, inputs, finding)
+    cause, fix = causes.explain(facts)
     line = charged(here.site, log, index, forward)
     report = Report(
         reason=reason or trip.reason,
@@ -187,25 +189,16 @@ def of_op(
         step=step_number(trip),
         cause=cause,
         fix=fix,
-        inputs=tuple(inputs),
+        inputs=tuple(blamed(inputs, facts)),
         output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
         stack=(*caller_lines(trip), *here.site.user),
         detail=here.site.detail if line != here.site.line else None,
         layers=here.site.layers,
         notes=(*trip.notes, *pass_notes(log, index)),
-        path=path_of(made, log, index),
-        **affected(trip, first),
+        path=path(inputs, made, second.captured, before, after),
+        **circumstances(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *here.frames))
-
-
-def path_of(made: Capture, log: Log, index: int) -> tuple[PathStep, ...]:
-    """From the origin's output to where it was stopped: the ops it spoiled on its way."""
-    array = np.asarray(made.outputs[0]) if made.outputs else np.zeros(0)
-    finite = array[np.isfinite(array)] if array.size else array
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
-    start = PathStep(made.op, low, high, badness(array))
-    return (start, *(PathStep(op, None, None, kind) for op, kind in spread(log, index)))
 
 
 def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> UserLine | None:
@@ -221,29 +214,6 @@ def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> User
             if not variable.trainable and (set_at := blame.assigned.get(variable)):
                 return set_at
     return line
-
-
-def named(here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummary]:
-    """An op's inputs with the names they have in the user's innermost frame, or of the variable they were read from."""
-    names: dict[int, str] = {}
-    for frame in here.frames[-1:]:
-        for name, value in frame.locals.items():
-            if hasattr(value, "_id"):
-                names[value._id] = name
-    found = []
-    for value, key in zip(here.inputs, ids, strict=False):
-        name = names.get(getattr(value, "_id", -1), "")
-        producer = first.log.producer.get(key)
-        if not name and producer is not None and (variable := first.log.events[producer].variable) is not None:
-            name = variable_name(variable)
-        if name_of_dtype(value) not in ("resource", "variant"):
-            found.append(NamedSummary(name, describe_leaf(value)))
-    return found
-
-
-def name_of_dtype(value: Any) -> str:
-    """The dtype's name, or '' for what has none."""
-    return str(getattr(getattr(value, "dtype", None), "name", ""))
 
 
 def facts_of(
@@ -277,7 +247,7 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     """The origin was there before the step: in a variable, in an argument, or in a constant the function holds."""
     log = first.log
     if finding.index is not None:
-        return of_variable(trip, log.events[finding.index].variable, affected(trip, first))
+        return of_variable(trip, log.events[finding.index].variable, circumstances(trip, first))
     root = finding.root
     assert root is not None
     value = first.recorder.roots.get(root)
@@ -291,7 +261,7 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     line = callers[-1] if is_data and callers else here.site.line if here is not None else None
     name = argument_name(here, root, value)
     if is_data and (element := guilty_map(trip.call, value)) is not None:
-        if made := in_pipeline(trip, element, affected(trip, first)):
+        if made := in_pipeline(trip, element, circumstances(trip, first)):
             return made
     summary = NamedSummary(name, describe_leaf(value))
     report = Report(
@@ -305,7 +275,7 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
         inputs=(summary,),
         stack=callers if is_data else (*callers, *(here.site.user if here else ())),
         notes=tuple(trip.notes),
-        **affected(trip, first),
+        **circumstances(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *(here.frames if here else ())))
 

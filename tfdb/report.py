@@ -22,11 +22,12 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class NamedSummary:
-    """A value of a report: the name it has in the program ("" when none), and what is in it."""
+    """A value of a report: the name it has in the program ("" when none), what is in it, and the element to blame."""
 
     name: str
     summary: TensorSummary
     blamed: tuple[int, ...] | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,10 @@ class Report:
     `line` is the user line that made the value; for a gradient op (`op`) that of the op it is the gradient of
     (`forward_op`). `stack` is outermost first. `detail` is the library line, where the op is inside a library;
     `layers` are the names of the Keras layers and models it is inside of, innermost first.
+
+    Where it was stopped: `place` is the kind of gate (gradient, tape, update, scaled, variable, load, output) and
+    `stopped` what was bad there (nan, inf), `seen` the names of bad values there that are no variables; `during` names
+    the step that ran, `clean` says that all weights it read were finite.
     """
 
     reason: str
@@ -75,6 +80,11 @@ class Report:
     notes: tuple[str, ...] = ()
     detail: UserLine | None = None
     layers: tuple[str, ...] = ()
+    place: str = ""
+    stopped: str = ""
+    seen: tuple[str, ...] = ()
+    during: str = ""
+    clean: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values; files, lines and functions flat at the top."""

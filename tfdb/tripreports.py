@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes
-from .conditions import badness
+from . import blame, causes, evidence
+from .conditions import badness, worst
 from .gate import Trip
 from .recorder import Outcome
+from .replaying import kind_of
 from .report import Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 
@@ -59,10 +60,9 @@ def of_load(trip: Trip) -> Origin:
         cause=f"{name} is set to bad values: {causes.data(array, 'the new value')}",
         fix="look where these values come from",
         inputs=(NamedSummary(name, describe_leaf(array)),),
-        variables=(name,),
-        watched=1,
         stack=callers,
         notes=tuple(trip.notes),
+        **{**circumstances(trip), "variables": (name,), "watched": 1},
     )
     return Origin(report, caller_frames(trip))
 
@@ -82,7 +82,7 @@ def of_error(trip: Trip, first: Outcome) -> Origin:
         cause=f"run again eagerly, {failed.op} fails: {message[0] if message else type(first.error).__name__}",
         stack=(*caller_lines(trip), *failed.site.user),
         notes=tuple(trip.notes),
-        **affected(trip, first),
+        **circumstances(trip, first),
     )
     return Origin(report, (*caller_frames(trip), *failed.frames))
 
@@ -110,23 +110,51 @@ def without_replay(trip: Trip, why: str) -> Origin:
         inputs=tuple(summaries[:5]),
         stack=callers,
         notes=(*trip.notes, why),
-        **affected_only(trip),
+        **circumstances(trip),
     )
     return Origin(report, caller_frames(trip))
 
 
-def affected(trip: Trip, first: Outcome) -> dict[str, Any]:
-    """The names of the variables that bad values were on their way into, and how many were looked at."""
-    if trip.place.kind in ("gradient", "tape", "update", "scaled", "variable"):
-        return {"variables": trip.variables, "watched": trip.watched}
-    if first.run.where in ("gradient", "update"):
-        return {"variables": tuple(first.run.names), "watched": first.run.watched}
-    return {}
+UPDATES = ("gradient", "tape", "update", "scaled")  # gates that stand before weights are written
+KERAS_STEPS = ("one_step_on_data", "one_step_on_iterator", "multi_step_on_iterator", "step_function", "run_step")
 
 
-def affected_only(trip: Trip) -> dict[str, Any]:
-    """As `affected`, without a pass."""
-    return {"variables": trip.variables, "watched": trip.watched} if trip.place.kind != "output" else {}
+def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
+    """What every report says of the gate that tripped: the fields of Report from `place` on, and the variables."""
+    kind = trip.place.kind
+    variables, watched = (trip.variables, trip.watched) if kind in (*UPDATES, "variable", "load") else ((), 0)
+    stopped, clean = trip.reason, False
+    if first is not None:
+        run = first.run
+        if not variables and run.where in ("gradient", "update"):
+            variables, watched = tuple(run.names), run.watched
+        stopped = worst([kind_of(value) for value in run.targets]) or stopped
+        reads = [event for event in first.log.events if event.variable is not None and event.variable.trainable]
+        clean = kind in UPDATES and not any(any(event.bad) for event in reads)
+    named = zip(trip.place.names, trip.bad, strict=False)
+    seen = tuple(name for name, bad in named if bad and name not in variables)
+    return {
+        "variables": variables,
+        "watched": watched,
+        "place": kind,
+        "stopped": stopped,
+        "seen": seen,
+        "during": during(trip),
+        "clean": clean,
+    }
+
+
+def during(trip: Trip) -> str:
+    """The step that ran: epoch and batch of Keras' training, else the user's function."""
+    frame = trip.call.frame if trip.call is not None else trip.frame
+    if position := evidence.position(frame):
+        return position[0]
+    step = trip.place.step
+    if step is not None and step.name not in KERAS_STEPS:
+        return f"{step.name}()"
+    users = blame.user_frames(frame)
+    name = users[-1].f_code.co_name if users else "<module>"
+    return "" if name.startswith("<") else f"{name}()"
 
 
 def step_number(trip: Trip) -> int | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from . import conditions, doors, internals, internals_gate, nonegrads, normreport, replay, thresholds
+from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
 from .gate import Trip, gate
 from .normgate import norms
@@ -83,7 +83,7 @@ class Watching:
         if internals.loaded() and others:
             doors.install(others, self.tripped)
             if any(watch.kind in ("nan", "inf") for watch in others):
-                internals_gate.numerics_check.set_aside(say_set_aside)
+                internals_numerics.numerics_check.set_aside(say_set_aside)
             if lost := [watch for watch in self.watches if watch.kind == "none"]:
                 nonegrads.watch.install(lost, self.on_stop)
         if internals.loaded() and (limits or self.recording):
@@ -98,7 +98,7 @@ class Watching:
         if internals.loaded():
             norms.remove()
             nonegrads.watch.remove()
-            internals_gate.numerics_check.put_back()
+            internals_numerics.numerics_check.put_back()
             doors.uninstall()
 
     def tripped(self, trip: Trip) -> None:

@@ -1,0 +1,50 @@
+"""TensorFlow's private names behind `tf.debugging.enable_check_numerics`; see internals.py."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tfdb.internals import private
+
+
+class NumericsCheck:
+    """The program's own `tf.debugging.enable_check_numerics`, which can be set aside on all threads at once.
+
+    Its callback passes over the types of ops that its module lists as safe: set aside, that list holds every type.
+    The callback itself stays where the program put it, so that enabling and disabling it work as ever.
+    """
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def set_aside(self, heard: Callable[[], None]) -> None:
+        """Check nothing from now on; `heard` is called once, when the program has it enabled.  Idempotent."""
+        module = self.module()
+        if self.kept is None:
+            self.kept, module.SAFE_OPS = module.SAFE_OPS, Everything(heard)
+
+    def put_back(self) -> None:
+        """Check as the program asked for.  Idempotent."""
+        if self.kept is not None:
+            self.module().SAFE_OPS, self.kept = self.kept, None
+
+    def module(self) -> Any:
+        """The module behind `tf.debugging.enable_check_numerics`."""
+        private("debug.lib.check_numerics_callback", "SAFE_OPS")
+        return sys.modules["tensorflow.python.debug.lib.check_numerics_callback"]
+
+
+class Everything:
+    """A container of everything, which calls `heard` the first time that it is asked."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self.heard: Callable[[], None] | None = heard
+
+    def __contains__(self, item: object) -> bool:
+        heard, self.heard = self.heard, None
+        if heard is not None:
+            heard()
+        return True
+
+
+numerics_check = NumericsCheck()
