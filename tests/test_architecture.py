@@ -36,7 +36,7 @@ ROWS = {
         "evaluation", "executions", "listing", "traces", "tracingonly",
     },
     "pure": {
-        "errors", "records", "statements", "structures", "blocks", "summarize", "conditions", "rules", "causes",
+        "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",
         "render", "report",
         "screens",
         "explain", "explanations", "syntax",
