@@ -44,25 +44,14 @@ class TracedFrame:
     arguments: tuple[str, ...]
     globals: dict[str, Any]
     locals: dict[str, Any]
-    attributes: tuple[tuple[dict[str, Any], str, Filled], ...]
+    attributes: tuple[tuple[dict[str, Any], str, Any], ...]
     activation: int
     hidden: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LiveFrame:
-    """A frame of one pass: what `TracedFrame` promised, with values."""
-
-    filename: str
-    lineno: int
-    function: str
-    firstlineno: int
-    arguments: tuple[str, ...]
-    globals: dict[str, Any]
-    locals: dict[str, Any]
-    attributes: tuple[tuple[dict[str, Any], str, Any], ...]
-    activation: int
-    hidden: bool
+class LiveFrame(TracedFrame):
+    """A frame of one pass: what `TracedFrame` promised, with values in the places of its `Filled` parts."""
 
 
 class Carrier:
