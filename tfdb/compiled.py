@@ -39,7 +39,7 @@ class Compiled:
         """
         import tensorflow as tf
 
-        for variable, value in list(self.step.before.values()):
+        for variable, value in [entry for entry in self.step.before.values() if entry[1].graph is self.step.graph]:
             with tf.init_scope():
                 start = internals_gate.plain_variable(tf.zeros(variable.shape, variable.dtype), "tfdb_start")
             self.starts.append((value, start))

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import blame, compiled, internals, internals_gate, replaying, steps
 from .conditions import Watch
+from .elements import drawing, looping, unwrapping
 from .errors import Quit
 from .gate import Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
@@ -39,6 +40,8 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
         patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
+        patches.replace(internals_gate.optional_class(), "get_value", unwrapping)
+        patches.replace(internals_gate.loops_module(), "_general_purpose_scan", looping)
         for name in internals_gate.READS:
             internals_gate.replace_variable_method(patches, name, reading)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
@@ -313,24 +316,6 @@ def check_gradients(gradients: Any, sources: Any, frame: Any) -> None:
     tensors, names = floating(values, [name_of(variable) for variable in variables])
     if tensors:
         check_eager(Place(None, "tape", tuple(names)), tensors, frame)
-
-
-def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`next` of an iterator: a step can be run again with the same element."""
-
-    def _next_internal(self: Any) -> Any:
-        if replaying.active():
-            return replaying.draw(self)
-        element = original(self)
-        if not gate.busy:
-            graph = internals.current_graph()
-            if graph is None:
-                replaying.last_drawn[id(self)] = (self, element)
-            elif (step := steps.current()) is not None:
-                step.drawn.append(element)
-        return element
-
-    return _next_internal
 
 
 def stock_step(original: Callable[..., Any]) -> Callable[..., Any]:

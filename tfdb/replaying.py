@@ -148,12 +148,29 @@ def assign(original: Callable[..., Any], method: str, variable: Any, value: Any,
 def draw(iterator: Any) -> Any:
     """An iterator's door: the elements of the step again, in their order; the program's iterator is left alone."""
     run: Pass = local.current
-    if run.drawn:
-        return run.drawn.pop(0)
+    while run.drawn:
+        element = run.drawn.pop(0)
+        if fits(element, iterator):
+            return element
+        if isinstance(element, tuple):  # a graph loops over enumerate(dataset) or zip(one, other) as over one dataset
+            run.drawn[:0] = element
     last = last_drawn.get(id(iterator))
     if last is None or last[0] is not iterator:
         raise StopIteration
     return last[1]
+
+
+def fits(element: Any, iterator: Any) -> bool:
+    """Whether an element may be one of this iterator's."""
+    import tensorflow as tf
+
+    spec = getattr(iterator, "element_spec", None)
+    try:
+        tf.nest.assert_same_structure(spec, element, expand_composites=True)
+    except (ValueError, TypeError):
+        return spec is None
+    pairs = zip(tf.nest.flatten(spec, True), tf.nest.flatten(element, True), strict=True)
+    return all(getattr(s, "dtype", None) == getattr(v, "dtype", None) for s, v in pairs)
 
 
 last_drawn: dict[int, tuple[Any, Any]] = {}

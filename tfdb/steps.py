@@ -1,7 +1,8 @@
 """Tracing a tf.function -> a Step: what it takes to run that function again, eagerly, from where one run of it began.
 
 A step knows its function, its symbolic arguments, and the small non-trainable state (seeds, averages, counters,
-metrics) as it was when the step began: those values are read just before the first write to each.
+metrics) as it was when the step began: those values are read just before the first write to each.  Where a step loops
+over a dataset, each pass of the loop begins it anew: it has its element and its own reading of that state.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     graph: Any
-    before: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    before: dict[tuple[int, int], tuple[Any, Any]] = field(default_factory=dict)
     pending: list[tuple[Any, Any, str]] = field(default_factory=list)
     inner: bool = False
     gates: int = 0
@@ -44,6 +45,7 @@ class Step:
     losses: list[tuple[Any, Any]] = field(default_factory=list)
     checked: set[int] = field(default_factory=set)
     written: list[Any] = field(default_factory=list)
+    passes: list[Any] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -60,7 +62,21 @@ class Step:
         graph = internals.current_graph()
         arguments = [t for t in flatten((self.args, self.kwargs)) if portable(t)]
         drawn = [t for t in flatten(self.drawn) if portable(t) and internals.visible(t, graph)]
-        return arguments + [value for _, value in self.before.values()] + drawn
+        return arguments + self.state(graph) + drawn
+
+    def state(self, graph: Any) -> list[Any]:
+        """The values of small state that hold for an op of `graph`: of the innermost pass of a loop around it."""
+        found: dict[int, Any] = {}
+        for outer in outward(graph, self.graph):
+            for (variable, place), (_, value) in self.before.items():
+                if place == id(outer):
+                    found.setdefault(variable, value)
+        return list(found.values())
+
+    def draw(self, element: Any) -> None:
+        """An element of a dataset arrived in the current graph: each run of that graph is a step of its own."""
+        self.drawn.append(element)
+        self.passes.append(internals.current_graph())
 
 
 @dataclass(eq=False)
@@ -137,6 +153,13 @@ def chain(graph: Any) -> Iterator[Step]:
         graph = getattr(graph, "outer_graph", None)
 
 
+def outward(graph: Any, last: Any) -> Iterator[Any]:
+    """A graph and those around it, up to `last`."""
+    while graph is not None:
+        yield graph
+        graph = None if graph is last else getattr(graph, "outer_graph", None)
+
+
 def current() -> Step | None:
     """The step that the ops added on this thread now belong to: the outermost one that gets its data as arguments."""
     graph = internals.current_graph()
@@ -154,9 +177,10 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
 
     def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
         # A loop over a dataset in a step is a dataset function too, and part of the step: it gets no mark of its own.
-        if more.get("create_placeholders", True) or internals_gate.in_dataset_function():
+        if more.get("create_placeholders", True) or internals_gate.is_loop_body(name):
             return original(name, python_func, args, kwargs, *rest, **more)
-        outside = name == INITIALISER
+        in_dataset = internals_gate.in_dataset_function() and next(chain(internals.current_graph()), None) is None
+        outside = name == INITIALISER or name.startswith("Dataset_") or in_dataset
 
         def body(*values: Any, **keywords: Any) -> Any:
             graph = internals.current_graph()
@@ -201,14 +225,18 @@ def arguments(step: Step, values: Mapping[int, Any], call: Call | None) -> tuple
 
 
 def remember(step: Step, variable: Any) -> None:
-    """Read the variable's value for the step's start, unless that was done or it is a large or trainable one.
+    """Read the variable's value for the start of the step, and of each pass around the current graph.
 
-    Must be called before the write is added to the graph: the order of ops on one resource is that of their creation.
+    Left out are those read already, and large or trainable ones.  Must be called before the write is added to the
+    graph: the order of ops on one resource is that of their creation.
     """
-    if id(variable) in step.before or not is_small(variable) or getattr(variable, "trainable", False):
+    if not is_small(variable) or getattr(variable, "trainable", False):
         return
-    with step.graph.as_default():
-        step.before[id(variable)] = (variable, variable.read_value())
+    for graph in outward(internals.current_graph(), step.graph):
+        begins = graph is step.graph or any(graph is place for place in step.passes)
+        if begins and (id(variable), id(graph)) not in step.before:
+            with graph.as_default():
+                step.before[id(variable), id(graph)] = (variable, variable.read_value())
 
 
 def is_small(variable: Any) -> bool:
