@@ -221,3 +221,30 @@ def test_stepping_over_an_error_of_a_graph_shows_its_sentence_only(tmp_path: Pat
     assert "InvalidArgumentError: assertion failed: [too big]" in done.stdout, done.stdout
     assert "Detected at node" not in done.stdout and "caught" in done.stdout
     assert done.returncode == 3
+
+
+PROMPTED = """import tensorflow as tf
+THREADS
+@tf.function
+def step(x):
+    y = x + 1.0
+    return y
+print("step", float(step(tf.constant(1.0))))
+"""
+MAPPED = "p tf.vectorized_map(lambda v: v * 2, tf.range(3)).numpy().tolist()"
+REDUCED = "p int(tf.data.Dataset.range(4).reduce(tf.constant(0, tf.int64), lambda a, b: a + b))"
+
+
+@pytest.mark.parametrize(
+    ("threads", "shown"),
+    [
+        ("", ["[0, 2, 4]", "6"]),
+        ("tf.config.threading.set_inter_op_parallelism_threads(1)", ["*** RuntimeError: this stop holds"] * 2),
+    ],
+)
+def test_what_has_no_eager_form_runs_at_a_prompt_or_is_refused(tmp_path: Path, threads: str, shown: list[str]) -> None:
+    text = PROMPTED.replace("THREADS", threads)
+    done = program(tmp_path, text, f"b step\nc\n{MAPPED}\n{REDUCED}\nc\n")
+    answers = done.stdout.split("(tfdb) ")[3:]
+    assert all(answer.startswith(start) for answer, start in zip(answers, shown, strict=False)), done.stdout
+    assert "step 2.0" in done.stdout

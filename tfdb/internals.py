@@ -106,6 +106,12 @@ def func_graph_module() -> Any:
     return sys.modules["tensorflow.python.framework.func_graph"]
 
 
+def is_parallel_for(function: Any) -> bool:
+    """Whether a `tf.function` is the one in which TensorFlow vectorises a loop."""
+    code = getattr(function._python_function, "__code__", None)
+    return code is not None and "parallel_for" in code.co_filename
+
+
 def functions_run_eagerly() -> bool:
     """Whether `tf.config.run_functions_eagerly(True)` is in effect."""
     return private("eager.polymorphic_function.eager_function_run", "functions_run_eagerly")()

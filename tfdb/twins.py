@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdb import internals, tracedlines
+from tfdb import internals, internals_rerun, tracedlines
 from tfdb.linehooks import is_exporting
 from tfdb.linetracer import LineTracer
 
@@ -57,6 +57,16 @@ class Needs:
     called: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
     retraced: Callable[[Any], None]
     eager_trace: Callable[[], Any]
+
+
+def need_another_thread() -> None:
+    """What the prompt of a graph's stop is about to run needs a thread of TensorFlow's besides the stopped one.
+
+    Raises:
+        RuntimeError: there is no other: it would wait for ever.
+    """
+    if internals_rerun.spare_threads() < 1 and internals.in_py_function(sys._getframe(1)):
+        raise RuntimeError("this stop holds TensorFlow's only inter-op thread, and this needs one more to run")
 
 
 class Twins:
@@ -112,6 +122,9 @@ class Twins:
         if self.is_aside():
             return original(function, *args, **kwargs)
         if self.needs.at_prompt():
+            if internals.is_parallel_for(function):  # vectorized_map and jacobian have no eager form
+                need_another_thread()
+                return original(function, *args, **kwargs)
             return function._python_function(*args, **kwargs)
         if function in self.clones:
             return original(function, *args, **kwargs)
@@ -145,7 +158,10 @@ class Twins:
         """The tracing of a tf.data function: it gets its hooks at once, for it has no later door."""
 
         def init(wrapper: Any, *args: Any, **kwargs: Any) -> None:
-            wanted = self.needs.breakpoints() and not self.needs.at_prompt() and not is_exporting(sys._getframe(1))
+            at_prompt = self.needs.at_prompt()
+            if at_prompt and "reduce()" in args:
+                need_another_thread()
+            wanted = self.needs.breakpoints() and not at_prompt and not is_exporting(sys._getframe(1))
             if not wanted or self.active_tracer() is not None:
                 original(wrapper, *args, **kwargs)
                 return
