@@ -248,3 +248,11 @@ def test_what_has_no_eager_form_runs_at_a_prompt_or_is_refused(tmp_path: Path, t
     answers = done.stdout.split("(tfdb) ")[3:]
     assert all(answer.startswith(start) for answer, start in zip(answers, shown, strict=False)), done.stdout
     assert "step 2.0" in done.stdout
+
+
+def test_run_at_a_stop_inside_a_graph_starts_the_program_again(tmp_path: Path) -> None:
+    text = PROMPTED.replace("THREADS", "import sys; print('started', sys.argv[1:])")
+    done = program(tmp_path, text, "b step\nc\nrun one two\nc\np 'x is', float(x)\nc\n")
+    assert done.stdout.count("graph stop") == 2, done.stdout
+    assert "started []" in done.stdout and "started ['one', 'two']" in done.stdout
+    assert "('x is', 1.0)" in done.stdout and done.stdout.count("step 2.0") == 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import tfdb
 from tfdb import program
-from tfdb.errors import Quit, TfdbError
+from tfdb.errors import Again, Quit, TfdbError
 
 SPARE_THREADS = 4  # inter-op threads beyond the cores: a stop holds one, and what it evaluates may need more
 
@@ -97,6 +97,9 @@ def run_once(chosen: program.Program, debugger: Any, ending: Any) -> int:
     try:
         entry.start(debugger)
         program.run(loaded, main_module)
+    except Again:
+        debugger.session.quitting = None
+        raise pdb.Restart from None
     except Quit as quit:
         return exit_status(quit) if ending.no_prompt else 0
     except SystemExit as error:

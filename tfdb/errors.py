@@ -17,3 +17,7 @@ class Incompatible(TfdbError):
 
 class Quit(SystemExit):
     """The user's `q`: ends the program through `finally` blocks, without a traceback."""
+
+
+class Again(Quit):
+    """The user's `run` at a stop inside a graph: ends the program as `q` does, to start it again."""

@@ -25,7 +25,7 @@ from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.commands.watches import WatchCommands
-from tfdb.errors import Quit
+from tfdb.errors import Again, Quit
 from tfdb.linehooks import Hit
 from tfdb.session import Session
 from tfdb.sourcemap import in_site_packages, is_hidden, is_user
@@ -136,6 +136,8 @@ class Commands(
                 self.interaction(frame, None)
             else:
                 self.user_line(frame)
+        except pdb.Restart:
+            self.session.quit(Again(1))
         finally:
             self.graph_stop = None
         if self.quitting:
