@@ -63,6 +63,26 @@ def test_locals_that_refuse_to_be_looked_at_cost_no_stop() -> None:
     )
 
 
+LOCAL_SLOTS = """import tensorflow as tf
+class Slotted:
+    __slots__ = ("seen", "never")
+@tf.function
+def step(x):
+    kept = Slotted()
+    kept.seen = x * 2.0
+    y = kept.seen
+    y = y + 1.0
+    return y
+print("values", float(step(tf.constant(1.0))), float(step(tf.constant(3.0))))
+"""
+
+
+def test_attributes_in_slots_have_the_values_of_the_pass(tmp_path: Path) -> None:
+    done = program(tmp_path, LOCAL_SLOTS, "b 9\nc\np 'seen', float(kept.seen)\nc\np 'seen', float(kept.seen)\nc\n")
+    assert "('seen', 2.0)" in done.stdout and "('seen', 6.0)" in done.stdout, done.stdout
+    assert "values 3.0 7.0" in done.stdout
+
+
 def program(tmp_path: Path, text: str, commands: str) -> subprocess.CompletedProcess[str]:
     """Run a program's text with `python -m tfdb`, `commands` typed."""
     path = tmp_path / "program.py"

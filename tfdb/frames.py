@@ -13,7 +13,7 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
 from tfdb import internals
@@ -44,7 +44,7 @@ class TracedFrame:
     arguments: tuple[str, ...]
     globals: dict[str, Any]
     locals: dict[str, Any]
-    attributes: tuple[tuple[dict[str, Any], str, Any], ...]
+    attributes: tuple[tuple[Any, str, Any], ...]
     activation: int
     hidden: bool
 
@@ -81,7 +81,7 @@ class Carrier:
             activation.hidden,
         )
 
-    def attributes(self, objects: Iterable[Any], code: CodeType) -> Iterator[tuple[dict[str, Any], str, Filled]]:
+    def attributes(self, objects: Iterable[Any], code: CodeType) -> Iterator[tuple[Any, str, Filled]]:
         """The attributes of local objects, named in the function's own code, that hold tensors of the graph."""
         named = attribute_names(code)
         for value in objects:
@@ -189,12 +189,51 @@ def children(value: Any) -> list[Any] | None:
     return None
 
 
-def own_state(value: Any) -> dict[str, Any]:
-    """An object's `__dict__`, without a call of the user's `__getattr__` or `__class__`; empty for a class."""
-    try:
-        state = {} if issubclass(type(value), type) else object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
+class Slots:
+    """The attributes in an object's `__slots__`, used as its `__dict__` would be."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.places = slots(type(value))
+
+    def keys(self) -> set[str]:
+        """The names that have a value."""
+        return {name for name in self.places if self.get(name) is not None}
+
+    def get(self, name: str) -> Any:
+        """The value, None where there is none."""
+        try:
+            return self.places[name].__get__(self.value)
+        except AttributeError:
+            return None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.places[name].__set__(self.value, value)
+
+
+@functools.cache
+def slots(kind: type) -> dict[str, Any]:
+    """The places that a class's `__slots__` made, by attribute name."""
+    return {
+        name: place
+        for each in reversed(kind.__mro__)
+        if "__slots__" in vars(each)
+        for name, place in vars(each).items()
+        if isinstance(place, MemberDescriptorType)
+    }
+
+
+def own_state(value: Any) -> Any:
+    """An object's `__dict__` or slots, without a call of the user's `__getattr__` or `__class__`; empty for a class."""
+    if issubclass(type(value), type):
         return {}
+    try:
+        state = object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return Slots(value)
     return state if type(state) is dict else {}
 
 
