@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfdb
-from tfdb import postmortem, prompt, session
+from tfdb import doors, postmortem, prompt, session
 from tfdb.commands.errors import postmortem_lines
 from tfdb.kept import Keeper
 from tfdb.postmortem import Wreck
@@ -501,3 +501,92 @@ def test_an_op_that_wants_too_much_memory_is_not_tried_again() -> None:
 
     wreck = examined(lambda: table(tf.ones([6_000_000]), tf.ones([2_000_000])))
     assert wreck.sentence is not None and "(6000000, 1)" in wreck.sentence and "GiB" in wreck.sentence
+
+
+# -- NaN and infinities -----------------------------------------------------------------------------------------------
+
+
+def root_of_squares(scale: tf.Tensor, check: Callable[[tf.Tensor], Any]) -> Any:
+    v = tf.constant([[3.0, 4.0], [0.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(v)
+        squares = tf.reduce_sum(tf.square(v * scale), 1)
+        norm = tf.sqrt(squares)
+        loss = tf.reduce_sum(norm)
+    return check(tape.gradient(loss, v))
+
+
+CHECKS: dict[str, Callable[[tf.Tensor], Any]] = {
+    "check_numerics": lambda gradient: tf.debugging.check_numerics(gradient, "bad"),
+    "assert_all_finite": lambda gradient: tf.debugging.assert_all_finite(gradient, "bad"),
+    "enable_check_numerics": tf.identity,
+}
+
+
+@pytest.fixture
+def check(request: pytest.FixtureRequest) -> Iterator[Callable[[tf.Tensor], Any]]:
+    if request.param == "enable_check_numerics":
+        tf.debugging.enable_check_numerics()
+    yield CHECKS[request.param]
+    tf.debugging.disable_check_numerics()
+
+
+@pytest.mark.parametrize("way", ["eager", "graph"])
+@pytest.mark.parametrize("check", list(CHECKS), indirect=True)
+def test_a_check_of_numerics_leads_to_where_the_value_was_made(check: Callable[[tf.Tensor], Any], way: str) -> None:
+    step = tf.function(root_of_squares) if way == "graph" else root_of_squares
+    wreck = examined(lambda: step(tf.constant(2.0), check))
+    report = wreck.origin
+    assert report is not None
+    assert (report.op, report.forward_op) == ("SqrtGrad", "Sqrt")
+    assert report.line is not None and report.line.function == "root_of_squares"
+    assert report.inputs[0].name == "squares" and report.inputs[0].blamed == (1,)
+    last = frames_of(wreck)[-1]
+    assert (last.function, last.source) == ("root_of_squares", "norm = tf.sqrt(squares)")
+    np.testing.assert_array_equal(last.names["squares"], [100.0, 0.0])
+    assert "squares is 0 at [1]" in text_of(wreck)
+
+
+def test_a_check_of_numerics_in_fit_shows_the_batch(keeper: Keeper) -> None:
+    class Root(keras.layers.Layer):
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return tf.sqrt(x)
+
+    x, y = np.ones((12, 3), "float32"), np.ones((12, 1), "float32")
+    x[9, 2] = -1.0
+    model = keras.Sequential([Root(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    tf.debugging.enable_check_numerics()
+    try:
+        wreck = examined(lambda: model.fit(x, y, batch_size=4, verbose=0, shuffle=False), keeper)
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert wreck.origin is not None and wreck.origin.op == "Sqrt"
+    assert wreck.origin.inputs[0].blamed == (1, 2) and wreck.origin.inputs[0].value == -1.0
+    assert "batch 3 of 3" in wreck.origin.during
+    assert frames_of(wreck)[-1].source == "return tf.sqrt(x)"
+
+
+def test_an_infinity_that_is_meant_is_said_to_be() -> None:
+    @tf.function
+    def attend(mask: tf.Tensor) -> tf.Tensor:
+        return tf.nn.softmax(tf.where(mask, [1.0, 2.0], [-np.inf, -np.inf]))
+
+    tf.debugging.enable_check_numerics()
+    try:
+        wreck = examined(lambda: attend(tf.constant([True, False])))
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert wreck.origin is None
+    assert "may be meant" in text_of(wreck)
+
+
+def test_an_eager_op_that_the_check_saw_is_told_with_its_inputs() -> None:
+    tf.debugging.enable_check_numerics()
+    try:
+        wreck = examined(lambda: tf.math.log(tf.constant([1.0, -2.0])))
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert wreck.origin is not None and wreck.origin.op == "Log"
+    assert wreck.origin.inputs[0].blamed == (1,)
+    assert doors.patches.saved == []

@@ -8,6 +8,7 @@ They are compiled under their own file and lines, and see copies of the names th
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
@@ -18,24 +19,32 @@ from . import blame
 STEPS = ("train_step", "test_step", "predict_step")
 
 
-def step_of(frame: FrameType | None) -> Callable[[], Any] | None:
-    """A function without arguments that repeats the step the stack is in; None when there is no source to run again."""
+MOST_CALLERS = 4
+
+
+def steps_of(frame: FrameType | None) -> list[Callable[[], Any]]:
+    """Functions without arguments that repeat the step the stack is in: of the innermost function, then of its callers.
+
+    A bad value that came to the innermost function as an argument was made in one of those; of them only what a tape
+    watches is a step, the rest of a program must not be run again.  Empty without source.
+    """
     for caller in reversed(list(blame.outward(frame))):
         name, names = caller.f_code.co_name, caller.f_locals
         if name in STEPS and "data" in names and hasattr(names.get("self"), name):
-            return lambda: getattr(names["self"], name)(names["data"])
-    users = blame.user_frames(frame)
-    return repeat(users[-1]) if users else None
+            return [functools.partial(getattr(names["self"], name), names["data"])]
+    users = blame.user_frames(frame)[: -MOST_CALLERS - 1 : -1]
+    found = [repeat(user, only_tapes=number > 0) for number, user in enumerate(users)]
+    return [function for function in found if function is not None]
 
 
-def repeat(frame: FrameType) -> Callable[[], Any] | None:
-    """A function that runs the statements of the frame's current step again."""
+def repeat(frame: FrameType, only_tapes: bool = False) -> Callable[[], Any] | None:
+    """A function that runs the statements of the frame's current step again; with `only_tapes` one with a tape."""
     tree = parsed(frame.f_code.co_filename)
     scope = tree and scope_of(tree, frame)
     if scope is None:
         return None
     statements = current_step(scope, frame.f_lineno)
-    if not statements:
+    if not statements or (only_tapes and not is_tape(statements[0])):
         return None
     try:
         return function_of(statements, frame)

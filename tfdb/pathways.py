@@ -91,7 +91,7 @@ def local_names(here: Capture) -> dict[int, str]:
     return names
 
 
-def named(here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummary]:
+def named(here: Capture, ids: Sequence[int], first: Outcome | None = None) -> list[NamedSummary]:
     """An op's inputs: by the name in the user's innermost frame, of their variable, or as the line writes them."""
     names: dict[int, str] = {}
     for frame in here.frames[-1:]:
@@ -100,9 +100,10 @@ def named(here: Capture, ids: Sequence[int], first: Outcome) -> list[NamedSummar
     found = []
     for index, (value, key) in enumerate(zip(here.inputs, ids, strict=False)):
         name = names.get(getattr(value, "_id", -1), "")
-        producer = first.log.producer.get(key)
-        if not name and producer is not None and (variable := first.log.events[producer].variable) is not None:
-            name = variable_name(variable)
+        producer = first.log.producer.get(key) if first is not None else None
+        if first is not None and producer is not None and not name:
+            variable = first.log.events[producer].variable
+            name = variable_name(variable) if variable is not None else ""
         if not name and index < len(written):
             name = written[index]
         if name_of_dtype(value) not in ("resource", "variant"):

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, failures, internals, internals_errors, refetch, syntax, tensors
+from tfdb import evidence, failures, internals, internals_errors, numericfaults, refetch, syntax, tensors
 from tfdb.evidence import Shown, place_of, source_text, text_of
 from tfdb.explain import Facts, Place, Reported, report
 from tfdb.explanations import explain
 from tfdb.failures import Failure
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.kept import Keeper
+from tfdb.report import Report
 from tfdb.retrace import Scene, Target
 from tfdb.sourcemap import GENERATED_FILE, Activation, is_hidden
 from tfdb.symbols import Collector, Values
+from tfdb.tripreports import Origin
 
 Entry = tuple[FrameType | LiveFrame, int]
 MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
@@ -24,7 +26,10 @@ MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wreck:
-    """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from."""
+    """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from.
+
+    `origin` is the report on the bad value that the error is about, as a watch's.
+    """
 
     failure: Failure
     reported: Reported
@@ -33,6 +38,7 @@ class Wreck:
     shown: tuple[Shown, ...]
     notes: tuple[str, ...]
     full: str
+    origin: Report | None = None
 
     @property
     def sentence(self) -> str | None:
@@ -69,6 +75,11 @@ def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
 def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     """The wreck with what TensorFlow can still tell."""
     failure, reported, error = wreck.failure, wreck.reported, wreck.failure.error
+    if numericfaults.is_numeric(failure.root):
+        found = numericfaults.origin_of(failure, keeper)
+        if found is not None:
+            return numeric_wreck(wreck, found)
+        wreck = replace(wreck, notes=(*wreck.notes, numericfaults.HARMLESS))
     inner = keeper.error(str(error)) if keeper is not None and reported.python else None
     if inner is not None:
         return python_wreck(wreck, inner)
@@ -101,6 +112,15 @@ def related_line(how: str, error: BaseException) -> str:
     said = report(str(error)).message
     where = f" ({place.short} {place.function})" if place is not None else ""
     return f"{how} {type(error).__name__}{': ' + said if said else ''}{where}"
+
+
+def numeric_wreck(wreck: Wreck, found: Origin) -> Wreck:
+    """An error about NaN or infinities: the frames where the value was made."""
+    line = found.report.line
+    place = Place(line.file, line.line, line.function) if line is not None else wreck.facts.place
+    facts = replace(wreck.facts, place=place, op=found.report.op or "")
+    entries = numericfaults.joined(wreck.failure, found) or wreck.entries
+    return replace(wreck, entries=entries, facts=facts, origin=found.report)
 
 
 def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:

@@ -82,10 +82,18 @@ def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin
     """`find_origin`, raising what goes wrong."""
     if trip.place.kind == "load":
         return of_load(trip)
-    again = replay_of(trip)
-    if again is None:
-        return without_replay(trip, "there is no source to run the eager step again from")
-    first = again.again()
+    found = None
+    for again in replays_of(trip):
+        first = again.again()
+        origin = by_pass(trip, first, again, accept)
+        if trip.place.step is not None or pick_made(first):
+            return origin
+        found = found or origin
+    return found or without_replay(trip, "there is no source to run the eager step again from")
+
+
+def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report], bool] | None) -> Origin:
+    """What one pass of the step says of the origin."""
     if first.error is not None:
         return of_error(trip, first)
     findings = pick_all(first)
@@ -107,17 +115,23 @@ def of_finding(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> O
     return of_op(trip, first, finding, again)
 
 
-def replay_of(trip: Trip) -> Replay | None:
-    """How to run the tripped step again; None in eager code without source."""
+def pick_made(first: Outcome) -> bool:
+    """Whether a pass shows where the value was made: by an op, or it was in a variable or in the data."""
+    finding = pick(first) if first.error is None else None
+    return finding is not None and (finding.index is not None or finding.root in first.log.data)
+
+
+def replays_of(trip: Trip) -> list[Replay]:
+    """The ways to run the tripped step again, the best one first; none in eager code without source."""
     step = trip.place.step
     updating = trip.place.kind == "update"
     if step is None:
-        function = eagerly.step_of(trip.frame)
-        return function and Replay(function, (), {}, [], updating, tape=trip.place.kind == "tape")
+        tape = trip.place.kind == "tape"
+        return [Replay(function, (), {}, [], updating, tape=tape) for function in eagerly.steps_of(trip.frame)]
     args, kwargs = steps.arguments(step, trip.values, trip.call)
     kept = step.before.values()
     before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
-    return Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values))
+    return [Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values))]
 
 
 def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:
@@ -172,15 +186,31 @@ def of_op(
         return without_replay(trip, f"made by {event.op}; a second run took another way, the step is not deterministic")
     if outputs is not None:
         made.outputs = tuple(outputs)
+    report = report_on(trip, first, finding, (made, here), path_of=(second.captured, before, after))
+    return Origin(report, (*caller_frames(trip, here.frames), *here.frames))
+
+
+def report_on(
+    trip: Trip,
+    first: Outcome,
+    finding: Finding,
+    captures: tuple[Capture, Capture],
+    path_of: tuple[dict[int, Capture], list[int], list[int]],
+) -> Report:
+    """The report of an origin that is an op: of its capture, and of its own or, for a gradient, its forward op's."""
+    (made, here), log, index = captures, first.log, finding.index
+    assert index is not None
+    forward = log.events[index].forward
+    at = index if forward is None else forward
     forward_op = log.events[forward].op if forward is not None else None
     if finding.hidden is not None:
-        forward_op = event.op
+        forward_op = log.events[index].op
     reason = worst([kind_of(value) for value in made.outputs])
     inputs = named(here, log.events[at].inputs, first)
     facts = facts_of(made, here, forward_op, inputs, finding)
     cause, fix = causes.explain(facts)
     line = charged(here.site, log, index, forward)
-    report = Report(
+    return Report(
         reason=reason or trip.reason,
         line=line,
         op=made.op,
@@ -191,14 +221,13 @@ def of_op(
         fix=fix,
         inputs=tuple(blamed(inputs, facts)),
         output=NamedSummary("", describe_leaf(made.outputs[0])) if made.outputs else None,
-        stack=(*caller_lines(trip), *here.site.user),
+        stack=(*(frame.line for frame in caller_frames(trip, here.frames)), *here.site.user),
         detail=here.site.detail if line != here.site.line else None,
         layers=here.site.layers,
         notes=(*trip.notes, *pass_notes(log, index)),
-        path=path(inputs, made, second.captured, before, after),
+        path=path(inputs, made, *path_of),
         **circumstances(trip, first),
     )
-    return Origin(report, (*caller_frames(trip), *here.frames))
 
 
 def charged(site: blame.Site, log: Log, index: int, forward: int | None) -> UserLine | None:

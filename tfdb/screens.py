@@ -59,6 +59,8 @@ def stopped(report: Report) -> str:
     into = ", ".join(report.variables[:2])
     if report.place in BEFORE_UPDATE:
         return f"{name} stopped before the update"
+    if report.place == "check":
+        return f"{name} ended the program"
     if report.place == "load":
         return f"{name} stopped on its way into {into}"
     if report.place == "variable":
@@ -137,8 +139,8 @@ def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     """The rows that are prose."""
     rows = [("cause", report.cause), ("path", path_text(report, color)), ("fix", report.fix)]
     rows += [("note", note) for note in report.notes]
-    limit = report.reason in ("grad", "watch", "none-grad")
-    return rows + ([] if limit or not report.place else [("then", GOING_ON[report.place in BEFORE_UPDATE])])
+    ended = report.reason in ("grad", "watch", "none-grad") or report.place in ("", "check")
+    return rows if ended else [*rows, ("then", GOING_ON[report.place in BEFORE_UPDATE])]
 
 
 def path_text(report: Report, color: bool) -> str:

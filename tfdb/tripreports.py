@@ -5,6 +5,7 @@ Also what every report of a trip says of it: the step, the user's frames around 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from . import blame, causes, evidence
 from .conditions import badness, worst
+from .frames import LiveFrame
 from .gate import Trip
 from .recorder import Outcome
 from .replaying import kind_of
@@ -159,13 +161,18 @@ def during(trip: Trip) -> str:
 
 def step_number(trip: Trip) -> int | None:
     """The number of the step, from 1: how often the outermost function was called."""
-    return trip.call.number if trip.call is not None else None
+    return (trip.call.number or None) if trip.call is not None else None
 
 
-def caller_frames(trip: Trip) -> tuple[Frame, ...]:
-    """The user's eager frames around the graph call, outermost first."""
+def caller_frames(trip: Trip, inside: Sequence[Frame] = ()) -> tuple[Frame, ...]:
+    """The user's eager frames around the graph call, or around the pass of an eager step whose frames are `inside`."""
     frame = trip.call.frame if trip.call is not None else trip.frame
-    return tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame))
+    found = [Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame)]
+    if trip.call is None and inside:
+        first = (inside[0].line.file, inside[0].line.function)
+        same = [n for n, each in enumerate(found) if (each.line.file, each.line.function) == first]
+        found = found[: same[-1]] if same else found
+    return tuple(found)
 
 
 def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
@@ -176,3 +183,11 @@ def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
 def variable_name(variable: Any) -> str:
     """The variable's name without TensorFlow's `:0`."""
     return str(getattr(variable, "name", "variable")).removesuffix(":0")
+
+
+def live_frame(frame: Frame) -> LiveFrame:
+    """A frame of the replay as one the prompt can stand in."""
+    line = frame.line
+    return LiveFrame(
+        line.file, line.line, line.function, line.line, (), dict(frame.globals), dict(frame.locals), (), 0, False
+    )

@@ -10,11 +10,10 @@ from typing import Any
 from tfdb import internals, nonegrads, render, screens
 from tfdb.conditions import Watch
 from tfdb.errors import Quit
-from tfdb.frames import LiveFrame
 from tfdb.gate import Trip, gate
 from tfdb.report import Frame, Report
 from tfdb.session import Session
-from tfdb.tripreports import Origin
+from tfdb.tripreports import Origin, live_frame
 from tfdb.watching import Watching
 
 
@@ -129,11 +128,3 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         sys.stderr.write(f"tfdb: the report cannot be written: {error}\n")
-
-
-def live_frame(frame: Frame) -> LiveFrame:
-    """A frame of the replay as one the prompt can stand in."""
-    line = frame.line
-    return LiveFrame(
-        line.file, line.line, line.function, line.line, (), dict(frame.globals), dict(frame.locals), (), 0, False
-    )

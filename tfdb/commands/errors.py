@@ -3,10 +3,12 @@
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, explain, internals, internals_errors, render
+from tfdb import evidence, explain, internals, internals_errors, render, screens
 from tfdb.commands.base import PromptBase
 from tfdb.frames import LiveFrame
 from tfdb.postmortem import Wreck
+
+WHOLE = "`full` shows the error's whole text"
 
 
 class ErrorCommands(PromptBase):
@@ -108,6 +110,8 @@ def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
     reported = wreck.reported
     layer = f" (in {reported.layer})" if reported.layer else ""
     lines = [f"{wreck.facts.error}: {reported.message}{layer}" if reported.message else wreck.facts.error]
+    if wreck.origin is not None:
+        return [*lines, *screens.watch_screen(wreck.origin, width).splitlines(), f"  {WHOLE}"]
     lines += ["  " + line for line in place_lines(wreck)]
     lines += ["  " + line for line in value_lines(wreck, width - 2)]
     if wreck.sentence:
@@ -143,6 +147,8 @@ def value_lines(wreck: Wreck, width: int) -> list[str]:
 
 def why_lines(wreck: Wreck, width: int) -> list[str]:
     """The explanation, or what there is to say of an error that is none of the usual ones."""
+    if wreck.origin is not None:
+        return screens.watch_screen(wreck.origin, width).splitlines()
     if wreck.sentence:
         return [wreck.sentence, *value_lines(wreck, width)]
     lines = place_lines(wreck) + value_lines(wreck, width)
