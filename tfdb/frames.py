@@ -214,7 +214,6 @@ class Slots:
         self.places[name].__set__(self.value, value)
 
 
-@functools.cache
 def slots(kind: type) -> dict[str, Any]:
     """The places that a class's `__slots__` made, by attribute name."""
     return {
