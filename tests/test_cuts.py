@@ -88,9 +88,7 @@ def test_ops_outside_of_the_tape_are_followed_to_the_first() -> None:
 
 
 def test_an_integer_variable_is_its_own_cut() -> None:
-    walk = cone(
-        op("ReadVariableOp", "w", "v"), op("Cast", "v", "f"), op("Sum", "f", "loss"), v="int32", w="resource"
-    )
+    walk = cone(op("ReadVariableOp", "w", "v"), op("Cast", "v", "f"), op("Sum", "f", "loss"), v="int32", w="resource")
     assert [cut.kind for cut in find(walk, ["w"])] == ["integer"]
 
 

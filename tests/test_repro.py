@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 import keras
 import numpy as np
 import tensorflow as tf
@@ -85,14 +85,14 @@ if __name__ == "__main__":
 
     main(sys.argv[1])
     print("end")
-'''
-HELPER = '''
+"""
+HELPER = """
 LIMIT = 2.0
 
 
 def twice(x):
     return x * 2.0
-'''
+"""
 
 
 def session(folder: Path, kind: str, *commands: str) -> str:

@@ -93,6 +93,10 @@ def worded(facts: CutFacts) -> tuple[str, str]:
 def fill(text: str, facts: CutFacts) -> str:
     """The sentence with the facts in it."""
     return text.format(
-        op=facts.op or "an op", before=facts.before, after=facts.after, how=facts.how, name=facts.name,
+        op=facts.op or "an op",
+        before=facts.before,
+        after=facts.after,
+        how=facts.how,
+        name=facts.name,
         opened=f" at line {facts.opened}" if facts.opened else "",
     )

@@ -280,5 +280,3 @@ def line_of_op(op: Any) -> UserLine | None:
         if blame.is_user_file(file):
             return UserLine(file, line, function)
     return None
-
-

@@ -15,9 +15,7 @@ import numpy as np
 
 from tfdb import internals_rerun
 
-MUTATORS = frozenset(
-    "append extend insert add update pop popitem clear remove discard setdefault write".split()
-)
+MUTATORS = frozenset("append extend insert add update pop popitem clear remove discard setdefault write".split())
 RANDOM = ("np.random.", "numpy.random.", "random.", "time.", "datetime.", "uuid.", "os.urandom")
 CONTAINERS = (list, dict, set)
 KEPT = (bool, int, float, str, type(None), list, dict, set)

@@ -103,4 +103,3 @@ class Book:
     def clear(self) -> None:
         """Forget everything; graphs that hold a ring's variables go on writing there, unread."""
         self.__init__()  # type: ignore[misc]
-

@@ -78,4 +78,3 @@ def rows_of(leaves: Sequence[Any], gradients: Sequence[Any]) -> Iterator[Row]:
             continue
         columns = exactly(COLUMNS, [np.asarray(plain(gradient))])
         yield row(name, shape, size_of(leaf), {column: float(values[0]) for column, values in columns.items()})
-

@@ -164,8 +164,13 @@ class NoneWatch:
 
     def is_fault(self, question: Question, answer: Answer, all_lost: bool) -> bool:
         """Whether these lost gradients are to be named."""
-        return all_lost or not answer.cut.on_purpose or any(
-            watch.scope and any(watch.scope.search(question.names[i]) for i in question.lost) for watch in self.watches
+        return (
+            all_lost
+            or not answer.cut.on_purpose
+            or any(
+                watch.scope and any(watch.scope.search(question.names[i]) for i in question.lost)
+                for watch in self.watches
+            )
         )
 
     def trip(self, question: Question, answer: Answer) -> None:
@@ -219,7 +224,11 @@ def facts_of(question: Question, answer: Answer) -> CutFacts:
     names = answer.names
     name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else ""
     return CutFacts(
-        cut.kind, cut.node.op if cut.node else "", *cut.dtypes, how=answer.how, name=name,
+        cut.kind,
+        cut.node.op if cut.node else "",
+        *cut.dtypes,
+        how=answer.how,
+        name=name,
         opened=str(opened.line) if opened else "",
     )
 
@@ -232,8 +241,15 @@ def report(question: Question, answer: Answer) -> Report:
         notes.append(DETAILS.get(answer.cut.kind, "the loss is computed at ") + place(answer.detail))
     lost = tuple(question.names[i] for i in question.lost)
     return Report(
-        reason="none-grad", line=answer.line, op=answer.cut.node.op if answer.cut.node else None, phase="forward",
-        cause=cause, fix=fix, variables=lost, watched=len(question.sources), notes=tuple(notes),
+        reason="none-grad",
+        line=answer.line,
+        op=answer.cut.node.op if answer.cut.node else None,
+        phase="forward",
+        cause=cause,
+        fix=fix,
+        variables=lost,
+        watched=len(question.sources),
+        notes=tuple(notes),
         stack=tuple(each.line for each in frames_of(question.frame)),
     )
 

@@ -83,4 +83,3 @@ def negative(value: Any) -> Any:
     import tensorflow as tf
 
     return tf.IndexedSlices(-value.values, value.indices, value.dense_shape) if is_sliced(value) else -value
-

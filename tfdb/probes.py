@@ -180,8 +180,6 @@ def paired(ops: Sequence[EagerOp], nodes: Sequence[Node]) -> Iterator[tuple[Eage
             yield queue.pop(0), node
 
 
-def first_parting(
-    pairs: Iterator[tuple[Any, Node]], differs: Callable[[Any, Node], bool]
-) -> tuple[Any, Node] | None:
+def first_parting(pairs: Iterator[tuple[Any, Node]], differs: Callable[[Any, Node], bool]) -> tuple[Any, Node] | None:
     """The first pair that differs."""
     return next((pair for pair in pairs if differs(*pair)), None)

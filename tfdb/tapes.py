@@ -261,8 +261,10 @@ class TapeLog:
     def may_cut(self, op: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         """Whether an op of this type, with these dtypes, may have no gradient for an input that could have one."""
         if op not in self.killers:
-            self.killers[op] = op not in SHAPE_ONLY and not op.startswith("__") and (
-                internals_gradients.registered(op) is not True or op in WITHOUT_SLOPE
+            self.killers[op] = (
+                op not in SHAPE_ONLY
+                and not op.startswith("__")
+                and (internals_gradients.registered(op) is not True or op in WITHOUT_SLOPE)
             )
         if self.killers[op]:
             return True
@@ -301,7 +303,6 @@ class TapeLog:
             return original(tensor)
 
         return _numpy
-
 
     def converting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`keras.ops.convert_to_numpy`, which takes a tensor's memory past `numpy()`."""

@@ -61,7 +61,7 @@ class launch_tfdb_on_exception(ContextDecorator):  # noqa: N801  # a function to
     """Within the block (or the decorated function), an error opens the prompt where it came from, and ends there."""
 
     def __enter__(self) -> None:
-            session.current(prompt.make_debugger).arm()
+        session.current(prompt.make_debugger).arm()
 
     def __exit__(self, kind: Any, error: BaseException | None, entry: Any) -> bool:
         if not isinstance(error, Exception):
