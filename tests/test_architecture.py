@@ -27,7 +27,7 @@ ROWS = {
         "gate", "replay", "tensors",
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
-        "tripreports", "pathways", "doors", "elements", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
+        "tripreports", "pathways", "numericfaults", "doors", "elements", "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
         "recorder", "replaying", "opwise",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",

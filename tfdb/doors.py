@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, replaying, steps
+from . import blame, compiled, internals, internals_gate, replaying, replicas, steps
 from .conditions import Watch
 from .elements import drawing, looping, unwrapping
 from .errors import Quit
@@ -40,6 +40,8 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
         patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
+        patches.replace(internals_gate.replica_thread_class(), "__init__", replicas.starting)
+        patches.replace(internals_gate.replica_thread_class(), "run", replicas.running)
         patches.replace(internals_gate.optional_class(), "get_value", unwrapping)
         patches.replace(internals_gate.loops_module(), "_general_purpose_scan", looping)
         for name in internals_gate.READS:

@@ -19,6 +19,7 @@ from . import internals, internals_gate, steps
 from .conditions import Watch, badness, concerns, worst
 from .errors import Quit
 from .steps import Call, Step
+from .turns import Turns
 
 
 @dataclass(eq=False)
@@ -79,7 +80,8 @@ class Gate:
         self.on_trip: Callable[[Trip], None] = lambda trip: None
         self.active = False
         self.scaling = False
-        self.lock = threading.RLock()
+        self.turns = Turns()
+        self.lock = self.turns.lock
         self.local = threading.local()
         self.calls = steps.Calls()
         self.meant: BaseException | None = None
@@ -143,19 +145,35 @@ class Gate:
     def trip(self, trip: Trip) -> None:
         """Hand the trip over, one at a time; what `on_trip` raises ends the program's call.
 
-        Whether a selective watch is meant is for `on_trip` to find out: see `falling_under`.
+        Whether a selective watch is meant is for `on_trip` to find out: see `falling_under`.  Graphs that `on_trip`
+        itself runs pass their gates: it would wait for them, and they for it.
         """
-        with self.lock:
+        with self.turns.take() as mine:
+            if not mine:
+                return
             if self.meant is not None:
                 raise self.meant
             if not trip.watch.selective and not self.count(trip.watch):
                 return
             try:
-                with self.quiet():
+                with self.quiet(), eager_functions():
                     self.on_trip(trip)
             except Quit as meant:
                 self.meant = meant
                 raise
+
+
+@contextlib.contextmanager
+def eager_functions() -> Iterator[None]:
+    """Run tf.functions as Python in the block: a graph may find no free thread while another one waits in a gate."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def kinds_of(place: str, reason: str) -> list[str]:

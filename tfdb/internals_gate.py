@@ -92,9 +92,25 @@ def loops_module() -> Any:
     return sys.modules["tensorflow.python.data.ops.dataset_autograph"]
 
 
-def is_loop_body(name: str) -> bool:
-    """Whether a graph of this name is the body of AutoGraph's loop over a dataset."""
-    return name in ("Dataset_scan_scan_body", "Dataset_reduce_reduce_body")
+def replica_thread_class() -> type:
+    """The class of the threads that run the replicas of a mirrored strategy."""
+    return private("distribute.mirrored_run", "_MirroredReplicaThread")
+
+
+def replica_values(value: object) -> tuple[Any, ...] | None:
+    """The parts of a value that each replica has its own of, None for every other value."""
+    return value.values if isinstance(value, private("distribute.values", "PerReplica")) else None
+
+
+def is_of_dataset(python_func: Callable[..., Any]) -> bool:
+    """Whether this is tf.data's wrapper of a dataset's function (`map`, `filter`, a loop's body)."""
+    code = getattr(original_function(python_func), "__code__", None)
+    return code is not None and code.co_filename.endswith("data/ops/structured_function.py")
+
+
+def is_loop_body(name: str, python_func: Callable[..., Any]) -> bool:
+    """Whether a graph of this name is (part of) AutoGraph's loop over a dataset."""
+    return name.endswith(("scan_scan_body", "reduce_reduce_body", "take_while_predicate")) and is_of_dataset(python_func)
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,6 +275,12 @@ def in_metric(frame: Any) -> bool:
 def unwrapped(variable: Any) -> Any:
     """The tf.Variable inside a Keras variable, or the variable itself."""
     return variable if isinstance(variable, variable_class()) else getattr(variable, "value", variable)
+
+
+def components(variable: Any) -> list[Any]:
+    """The tf.Variables that writes to a variable reach: itself, or one on each replica."""
+    inner = unwrapped(variable)
+    return list(inner.values) if isinstance(inner, private("distribute.values", "DistributedVariable")) else [inner]
 
 
 def is_symbolic_eagerly(tensor: object) -> bool:

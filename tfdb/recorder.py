@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -72,7 +71,6 @@ class Recorder:
         self.variables: dict[int, Any] = {}
         self.written: dict[int, tuple[int, ...]] = {}
         self.forward: int | None = None
-        self.thread = threading.get_ident()
         self.arguments: dict[int, Any] = {}
         self.roots: dict[int, Any] = {}
         self.take(arguments)
@@ -120,7 +118,7 @@ class Recorder:
         return found if any(kind_of(array) for array in found) else []
 
     def note_read(self, value: Any, caller: FrameType) -> None:
-        """Log the read of a variable that an op was given itself: TensorFlow's fast path reads it without a callback."""
+        """Log the read of a variable that an op was given itself: the fast path reads it without a callback."""
         key = getattr(value, "_id", None)
         if key is None or key in self.log.kinds or key in self.log.data:
             return
@@ -157,7 +155,7 @@ class Recorder:
         self, op: str, inputs: Sequence[Any], outputs: Sequence[Any], compute: Callable[[], Any]
     ) -> Any:
         """Ops run by an op's gradient function belong to that op."""
-        if threading.get_ident() != self.thread:
+        if not replaying.active():  # a gradient of another thread of the program
             return compute()
         outer = self.forward
         ids = ([getattr(v, "_id", None) for v in values] for values in (inputs, outputs))

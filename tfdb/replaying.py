@@ -98,7 +98,7 @@ def apply(
     from .writes import name_of
 
     run: Pass = local.current
-    if run.collecting is not None:
+    if getattr(local, "inside", False):
         return original(optimizer, grads, *args, **kwargs)
     pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
     gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
@@ -115,16 +115,21 @@ def apply(
 def compute_update(
     run: Pass, original: Any, optimizer: Any, grads: Any, variables: Any, args: Any, kwargs: Any
 ) -> None:
-    """Run the optimizer with its writes to weights collected; ends the pass when one is bad."""
+    """Run the optimizer with its writes to weights collected; ends the pass when one is bad.
+
+    Replicas meet inside of it: the first to come here may go on as the last.
+    """
     from .writes import name_of
 
-    run.collecting, run.update_start = [], run.position()
-    run.weights = {id(internals_gate.unwrapped(v)) for v in variables if v is not None}
+    if run.collecting is None:
+        run.collecting, run.update_start = [], run.position()
+    collected = run.collecting
+    run.weights |= {id(part) for v in variables if v is not None for part in internals_gate.components(v)}
+    local.inside = True
     try:
         original(optimizer, grads, *args, **kwargs)
-        collected = run.collecting
     finally:
-        run.collecting = None
+        local.inside, run.collecting = False, None
     if run.look([value for _, value in collected], [name_of(v) for v, _ in collected], "update"):
         raise Reached
 

@@ -125,7 +125,11 @@ def flatten(structure: Any) -> list[Any]:
     """The tensors and other leaves of a structure, composite tensors taken apart."""
     import tensorflow as tf
 
-    return tf.nest.flatten(structure, expand_composites=True)
+    flat: list[Any] = []
+    for leaf in tf.nest.flatten(structure):
+        parts = internals_gate.replica_values(leaf)  # TensorFlow refuses to take these apart inside of a replica
+        flat += flatten(parts) if parts is not None else tf.nest.flatten(leaf, expand_composites=True)
+    return flat
 
 
 def leaves(structure: Any) -> list[Any]:
@@ -177,10 +181,10 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
 
     def func_graph_from_py_func(name: str, python_func: Any, args: Any, kwargs: Any, *rest: Any, **more: Any) -> Any:
         # A loop over a dataset in a step is a dataset function too, and part of the step: it gets no mark of its own.
-        if more.get("create_placeholders", True) or internals_gate.is_loop_body(name):
+        if more.get("create_placeholders", True) or internals_gate.is_loop_body(name, python_func):
             return original(name, python_func, args, kwargs, *rest, **more)
         in_dataset = internals_gate.in_dataset_function() and next(chain(internals.current_graph()), None) is None
-        outside = name == INITIALISER or name.startswith("Dataset_") or in_dataset
+        outside = name == INITIALISER or in_dataset or internals_gate.is_of_dataset(python_func)
 
         def body(*values: Any, **keywords: Any) -> Any:
             graph = internals.current_graph()
