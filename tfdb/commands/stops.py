@@ -155,10 +155,18 @@ class StopCommands(PromptBase):
             super().do_args(arg)
             return
         for name in frame.arguments:
-            value = self._safe_repr(frame.locals[name], name) if name in frame.locals else "*** undefined ***"
+            value = self.repr_of(frame.locals[name]) if name in frame.locals else "*** undefined ***"
             self.message(f"{name} = {value}")
 
     do_a = do_args
+
+    @staticmethod
+    def repr_of(value: object) -> str:
+        """The value's repr, or what is wrong with it (pdb has a method for it from Python 3.11 on)."""
+        try:
+            return repr(value)
+        except Exception as error:
+            return f"*** repr failed: {type(error).__name__}: {error}"
 
     def do_jump(self, arg: str) -> None:
         """j(ump) LINE
