@@ -48,6 +48,33 @@ def test_the_sentence_names_the_blamed_element(given: Facts, words: list[str]) -
         assert word in cause
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (facts("Log", [0], output=[-INF]), ["masked", "NaN"]),
+        (facts("SqrtGrad", [0], output=[INF], forward="Sqrt", reason="inf"), ["NaN"]),
+        (facts("SqrtGrad", [4], output=[INF], forward="Sqrt"), ["slope"]),
+        (facts("Log", [INF], output=[INF], meant=True), ["minus infinity"]),
+        (facts("Exp", [3.0], output=[NAN]), ["overflows"]),
+        (facts("Rsqrt", [1e-45], output=[INF]), ["negative"]),
+        (facts("Lgamma", [0.0], output=[INF]), ["overflows"]),
+        (facts("NewOp", [INF], output=[NAN]), ["finite"]),
+    ],
+)
+def test_nothing_is_claimed_that_the_values_do_not_show(given: Facts, words: list[str]) -> None:
+    cause, _ = explain(given)
+    for word in words:
+        assert word not in cause
+
+
+def test_a_result_is_called_masked_when_the_loss_is_finite() -> None:
+    assert "masked" in explain(facts("Log", [0], output=[-INF], hidden=True))[0]
+
+
+def test_the_argument_of_the_log_in_xlogy_is_its_second() -> None:
+    assert "y is 0 at [1]" in explain(facts("Xlogy", [1, 2], [1, 0], output=[0, -INF]))[0]
+
+
 def test_an_epsilon_lost_in_float16_is_named() -> None:
     half = Facts("RealDiv", None, ("m", ""), (np.float16([0.0]), np.float16([0.0])), np.float16([np.nan]))
     cause, fix = explain(half)

@@ -167,6 +167,24 @@ def test_nan_under_xla_alone_is_said_to_be_so(origins: list[Origin]) -> None:
     np.testing.assert_array_equal(v.numpy(), [0.0, 4.0])
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_bad_result_is_called_masked_only_where_the_loss_is_finite(origins: list[Origin], masked: bool) -> None:
+    v = tf.Variable([1.0, 2.0])
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            logs = tf.math.log(v * x)
+            loss = tf.reduce_sum(tf.where(x > 0, logs, 0.0) if masked else logs)
+        v.assign_sub(tape.gradient(loss, v))
+
+    step(tf.constant([1.0, 0.0]))
+    report = origins[0].report
+    assert report.op == "Log"
+    assert "is 0 at [1]: its log is minus infinity" in report.cause
+    assert ("masked" in report.cause) is masked
+
+
 def test_the_report_is_plain_json(origins: list[Origin]) -> None:
     tf.function(lambda x: tf.sqrt(x))(tf.constant([-1.0]))
     report = origins[0].report.to_json()

@@ -18,8 +18,8 @@ LIMITS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.4028e38, "float6
 class Facts:
     """An op, the op it is the gradient of, its inputs (names where known, arrays) and its first output.
 
-    `owner` is the class of the Keras object it is inside of; `hidden`: its infinity was hidden in the forward pass and
-    came back in the gradient; `meant`: its infinite inputs were put in on purpose.
+    `owner` is the class of the Keras object it is inside of; `hidden`: the loss is finite, and its infinity came back
+    in the gradient; `meant`: its infinite inputs were put in on purpose; `reason`: what was stopped for, nan or inf.
     """
 
     op: str
@@ -30,6 +30,7 @@ class Facts:
     owner: str = ""
     hidden: bool = False
     meant: bool = False
+    reason: str = "nan"
 
     def name(self, index: int = 0) -> str:
         """What to call an input."""
@@ -94,7 +95,7 @@ Rule = Callable[[Facts], "tuple[str, str] | None"]
 def explain(facts: Facts) -> tuple[str, str]:
     """(cause, fix) of an op's bad output; the fix is '' where no standard one is known."""
     rules: list[Rule] = []
-    if facts.forward_op is not None and not facts.hidden:
+    if facts.forward_op not in (None, facts.op) and not facts.hidden:
         rules.append(slope)
     rules += [empty, RULES[facts.op]] if facts.op in RULES else [empty]
     rules += [overflow, carried]
@@ -103,10 +104,11 @@ def explain(facts: Facts) -> tuple[str, str]:
             if found := rule(facts):
                 cause, fix = found
                 return (cause + HIDDEN if facts.hidden else cause), fix
-    return f"{facts.op} makes a bad value of finite inputs", ""
+    finite = all(np.isfinite(array).all() for array in facts.inputs if array.dtype.kind in "fc")
+    return f"{facts.op} makes a bad value" + (" of finite inputs" if finite else ""), ""
 
 
-HIDDEN = "; the result is masked in the forward pass, but its gradient multiplies it by 0 and gives NaN"
+HIDDEN = "; the result is masked, so the loss is finite, but its gradient is not"
 
 
 def empty(facts: Facts) -> tuple[str, str] | None:
@@ -121,13 +123,17 @@ def empty(facts: Facts) -> tuple[str, str] | None:
 
 def logarithm(facts: Facts) -> tuple[str, str] | None:
     """log of zero or of a negative number."""
-    if not (found := facts.blamed()):
+    index = 1 if facts.op == "Xlogy" else 0
+    if not (found := facts.blamed(index)):
         return None
     where, number = found
+    if np.isposinf(number):
+        return None
     low = 1.0 if facts.op == "Log1p" else 0.0
     word = "0" if number == -low or (number == 0 and not low) else value(number)
     what = "minus infinity" if number >= -low else "not a number"
-    return f"{facts.name()} is {word}{at(where)}: its {facts.op.lower()} is {what}", (
+    function = "log" if facts.op == "Xlogy" else facts.op.lower()
+    return f"{facts.name(index)} is {word}{at(where)}: its {function} is {what}", (
         "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7)), or compute from logits"
         if number >= -low
         else "the argument must be positive: make it so with tf.nn.softplus or tf.exp"
@@ -141,6 +147,8 @@ def root(facts: Facts) -> tuple[str, str] | None:
     where, number = found
     if number == 0:
         return f"{facts.name()} is 0{at(where)}: 1/sqrt(0) is infinite", "add a small epsilon under the root"
+    if number > 0:
+        return None
     fix = "clip it at 0 first (tf.maximum(x, 0.0)); E[x²]-E[x]² goes below 0 by rounding: use tf.math.reduce_variance"
     if facts.owner == "BatchNormalization":
         fix = "the moving variance is negative: check the order in which its weights were restored"
@@ -173,6 +181,8 @@ def exponential(facts: Facts) -> tuple[str, str] | None:
     where, number = found
     kind = str(facts.inputs[0].dtype)
     most = np.log(LIMITS.get(kind, LIMITS["float32"]))
+    if abs(number) < most - 1 or np.isinf(number):
+        return None
     return f"{facts.name()} is {value(number)}{at(where)}: {facts.op.lower()} overflows {kind} above {most:.1f}", (
         "subtract the maximum first, clip the argument, or use a stable form (softplus, softmax, logsumexp)"
     )
@@ -249,32 +259,66 @@ def slope(facts: Facts) -> tuple[str, str] | None:
     known = SLOPES.get(facts.forward_op or "")
     if known is None:
         return None
-    text, fix, index = known
-    found = facts.blamed(index)
-    where = at(found[0]) if found else ""
+    text, fix, index, places = known
+    found = facts.blamed(index) or first_at(facts, index, places)
+    if found is None or found[1] not in places:
+        return None
     name = facts.names[index] if index < len(facts.names) and facts.names[index] else f"the input of {facts.forward_op}"
-    subject = f"{name} is {value(found[1])}{where}" if found else f"{name} is singular"
-    return f"{subject}: {text}", fix
+    tail = ", times 0 is NaN" if facts.reason == "nan" else ""
+    return f"{name} is {value(found[1])}{at(found[0])}: {text}{tail}", fix
 
 
-SLOPES: dict[str, tuple[str, str, int]] = {
+def first_at(facts: Facts, index: int, places: tuple[float, ...]) -> tuple[tuple[int, ...], float] | None:
+    """The first element of an input that has one of these values."""
+    array = facts.inputs[index] if index < len(facts.inputs) else np.zeros(0)
+    hits = np.argwhere(np.isin(array, places))
+    where = tuple(int(i) for i in hits[0]) if len(hits) else None
+    return None if where is None else (where, float(array[where]))
+
+
+SLOPES: dict[str, tuple[str, str, int, tuple[float, ...]]] = {
     "Sqrt": (
-        "the slope of sqrt at 0 is infinite, times 0 is NaN",
+        "the slope of sqrt at 0 is infinite",
         "keep the root away from 0: tf.sqrt(tf.maximum(x, 1e-12))",
         0,
+        (0.0,),
     ),
-    "Pow": ("the slope of x**p at 0 is infinite for p < 1", "keep the base away from 0: tf.maximum(x, 1e-7)", 0),
-    "Log": ("the slope of log at 0 is infinite", "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7))", 0),
-    "Acos": ("the slope of acos at -1 and 1 is infinite", "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)", 0),
-    "Asin": ("the slope of asin at -1 and 1 is infinite", "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)", 0),
+    "Pow": (
+        "the slope of x**p at 0 is infinite for p < 1",
+        "keep the base away from 0: tf.maximum(x, 1e-7)",
+        0,
+        (0.0,),
+    ),
+    "Log": (
+        "the slope of log at 0 is infinite",
+        "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7))",
+        0,
+        (0.0,),
+    ),
+    "Acos": (
+        "the slope of acos at -1 and 1 is infinite",
+        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
+        0,
+        (-1.0, 1.0),
+    ),
+    "Asin": (
+        "the slope of asin at -1 and 1 is infinite",
+        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
+        0,
+        (-1.0, 1.0),
+    ),
     "RealDiv": (
         "the slope of a division by 0 is infinite",
         "tf.math.divide_no_nan, or guard the denominator itself",
         1,
+        (0.0,),
     ),
-    "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0),
-    "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0),
+    "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0, (0.0,)),
+    "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0, (0.0,)),
 }
+
+
+GROWING = ("Pow", "Exp", "Expm1", "Sinh", "Cosh", "Prod", "Cumprod", "Cast")  # overflow on small inputs too
 
 
 def overflow(facts: Facts) -> tuple[str, str] | None:
@@ -283,6 +327,9 @@ def overflow(facts: Facts) -> tuple[str, str] | None:
         return None
     kind = str(facts.output.dtype)
     sizes = [float(np.max(np.abs(a))) for a in facts.inputs if a.size and a.dtype.kind in "fV" and np.isfinite(a).all()]
+    limit = LIMITS.get(kind, LIMITS["float32"])
+    if facts.op not in GROWING and max(sizes, default=limit) < limit**0.5 / 1e3:
+        return None  # no overflow but a pole, as of lgamma at 0
     most = f" of {' and '.join(value(size) for size in sizes[:2])} at most" if sizes else ""
     fix = (
         "keep this in float32, or scale the values down" if kind == "float16" else "the values explode: scale them down"

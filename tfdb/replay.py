@@ -208,6 +208,7 @@ def report_on(
     reason = worst([kind_of(value) for value in made.outputs])
     inputs = named(here, log.events[at].inputs, first)
     facts = facts_of(made, here, forward_op, inputs, finding)
+    facts = replace(facts, hidden=facts.hidden and not first.run.losses, reason=trip.reason)
     cause, fix = causes.explain(facts)
     line = charged(here.site, log, index, forward)
     return Report(
