@@ -138,7 +138,8 @@ class LineTracer:
         point, graph, version = self.open_lines.pop(base, (None, None, 0))
         if point is None or graph is None:
             return
-        if internals.current_graph() is graph and graph.version == version:
+        now: Any = internals.current_graph()
+        if now is graph and now.version == version:
             self.planter.without_ops.add(point.number)
 
     def is_full(self, here: Activation) -> bool:
