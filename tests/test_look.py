@@ -11,6 +11,8 @@ import tfdb
 from tfdb import completion, differences, plots, values
 from tfdb.completion import Completion
 from tfdb.errors import TfdbError
+from tfdb.frames import LiveFrame
+from tfdb.stopping import GraphStop
 from transcripts import play
 
 
@@ -309,6 +311,12 @@ def test_completion_and_toolbar_at_a_real_stop(tf: Any, monkeypatch: pytest.Monk
     play(lambda: f(tf.constant(4.0)), "...\n(tfdb) note\n(tfdb) c")
     assert found["nodes"] == ["Sqrt"] and found["types"] == ["Sqrt"] and found["ops"] == ["op:Sqrt"]
     assert found["bar"].startswith("f · test_look.py:") and found["bar"].endswith(" · pass 1 · XLA off")
+
+
+def test_the_toolbar_at_a_watchs_stop_tells_the_origin() -> None:
+    place = LiveFrame("losses.py", 24, "distance", 24, (), {}, {}, (), 0, False)
+    stop = GraphStop(None, [], [place], [], 0, "watch", "<watch>")
+    assert completion.toolbar(stop) == "distance · losses.py:24 · stopped by a watch"
 
 
 def test_the_toolbar_is_empty_in_eager_code() -> None:

@@ -171,10 +171,13 @@ def is_interesting(value: Any, functions: bool) -> bool:
 
 
 def toolbar(stop: Any) -> str:
-    """One line on a graph stop: function, line, pass, replica, XLA; "" elsewhere."""
+    """One line on a graph stop: function, line, pass, replica, XLA; of a watch's stop, its place; "" elsewhere."""
     if stop is None or not stop.live:
         return ""
-    place, point = stop.live[-1], stop.hit.point
+    place = stop.live[-1]
+    if stop.hit is None:
+        return f"{place.function} · {os.path.basename(place.filename)}:{place.lineno} · stopped by a watch"
+    point = stop.hit.point
     names = [frame.function for frame in stop.live if frame.activation and not frame.hidden] or [place.function]
     parts = [" > ".join(names), f"{os.path.basename(place.filename)}:{place.lineno}", f"pass {stop.number_of_pass}"]
     if point.replica is not None:
