@@ -380,6 +380,6 @@ RULES: dict[str, Rule] = {
     "Lgamma": overflow,
 }
 
-DECIDING = {op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels)}
+DECIDING: dict[str, tuple[int, ...]] = {op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels)}
 DECIDING |= dict.fromkeys(("RealDiv", "Div", "FloorDiv", "FloorMod"), (1,))
 DECIDING |= dict.fromkeys(("Mul", "AddV2", "Sub", "Pow"), (0, 1)) | dict.fromkeys(("Square", "Cast"), (0,))

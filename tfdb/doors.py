@@ -7,6 +7,7 @@ Doors: an optimizer's `apply`, its update of each weight, `variable.assign*` by 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
         for name in internals_gate.READS:
             internals_gate.replace_variable_method(patches, name, reading)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
-            internals_gate.replace_variable_method(patches, name, lambda original, name=name: assigning(original, name))
+            internals_gate.replace_variable_method(patches, name, functools.partial(assigning, method=name))
     install_keras()
 
 
@@ -60,10 +61,10 @@ def install_keras() -> None:
     keras_patches.remove()
     new_patches.remove()
     for owner, name in internals_gate.optimizer_classes():
-        keras_patches.replace(owner, name, lambda f, name=name: applying(f, name))
+        keras_patches.replace(owner, name, functools.partial(applying, method=name))
     for owner, name in internals_gate.loss_scaling_classes():
         keras_patches.replace(owner, "__init__", scaling)
-        keras_patches.replace(owner, name, lambda f, name=name: applying(f, name, scaled=True))
+        keras_patches.replace(owner, name, functools.partial(applying, method=name, scaled=True))
     for owner, name in internals_gate.stock_steps():
         keras_patches.replace(owner, name, stock_step)
     for owner in internals_gate.built_classes():
@@ -157,7 +158,8 @@ def finish(step: Step, outputs: Any) -> Any:
     """The end of a traced function's body: its outputs, and the small state written in it, pass a gate."""
     if gate.busy:
         return outputs
-    values, names = [], []
+    values: list[Any] = []
+    names: list[str] = []
     if steps.current() is step and not step.inner:
         found = leaves_of(outputs)
         found = [(name, value) for name, value in found if id(value) not in step.checked]

@@ -129,7 +129,8 @@ def function_of(statements: list[ast.stmt], frame: FrameType) -> Callable[[], An
         kwonlyargs=[ast.arg(name) for name in sorted(names)],
         kw_defaults=[None] * len(names),
     )
-    definition = ast.FunctionDef("step", parameters, without_outer_names(statements), [], type_params=[])
+    more: dict[str, Any] = {"type_params": []}  # a field of Python 3.12 on
+    definition = ast.FunctionDef("step", parameters, without_outer_names(statements), [], **more)
     module = ast.fix_missing_locations(ast.copy_location(ast.Module([definition], []), statements[0]))
     outer = compile(module, frame.f_code.co_filename, "exec", dont_inherit=True)
     code = next(c for c in outer.co_consts if isinstance(c, CodeType))

@@ -56,8 +56,7 @@ def ranged(name: str, value: NamedSummary) -> PathStep:
     """An input as a step of the path."""
     low, high = value.summary.minimum, value.summary.maximum
     bad = "" if value.summary.finite else "nan" if value.summary.nan is not None else "inf"
-    numbers = (None, None) if low is None or high is None else (float(low), float(high))
-    return PathStep(name, *numbers, bad)
+    return PathStep(name, None if low is None else float(low), None if high is None else float(high), bad)
 
 
 def step_of(made: Capture, names: Mapping[int, str]) -> tuple[PathStep, bool]:

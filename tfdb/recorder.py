@@ -17,7 +17,7 @@ import numpy as np
 from . import blame, internals, internals_gate, replaying
 from .origin import Event, Log
 from .replaying import Pass, Reached, kind_of
-from .report import Frame
+from .report import Frame, UserLine
 
 READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
 WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
@@ -123,7 +123,7 @@ class Recorder:
         if key is None or key in self.log.kinds or key in self.log.data:
             return
         kind = internals_gate.variable_class()
-        given = (each for each in caller.f_locals.values() if isinstance(each, kind))
+        given: Iterator[Any] = (each for each in caller.f_locals.values() if isinstance(each, kind))
         variable = next((each for each in given if each.dtype == value.dtype and each.shape == value.shape), None)
         if variable is not None:
             handle = variable.handle._id
@@ -158,8 +158,8 @@ class Recorder:
         if not replaying.active():  # a gradient of another thread of the program
             return compute()
         outer = self.forward
-        ids = ([getattr(v, "_id", None) for v in values] for values in (inputs, outputs))
-        self.forward = self.log.forward_of(op, *ids)
+        taken, made = ([getattr(v, "_id", -1) for v in values] for values in (inputs, outputs))
+        self.forward = self.log.forward_of(op, taken, made)
         try:
             return compute()
         finally:
@@ -235,7 +235,7 @@ def failure(error: BaseException, base: FrameType) -> Capture:
         frames.append((trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
     user = [(f, n) for f, n in frames if blame.is_user_file(f.f_code.co_filename)]
-    lines = tuple(blame.UserLine(blame.line_of(f).file, n, f.f_code.co_name) for f, n in user)
+    lines = tuple(UserLine(blame.line_of(f).file, n, f.f_code.co_name) for f, n in user)
     live = tuple(Frame(line, f.f_globals, dict(f.f_locals)) for line, (f, _) in zip(lines, user, strict=True))
     inner = frames[-1][0] if frames else None
     site = blame.site_of(inner, base)

@@ -20,7 +20,7 @@ from .origin import Finding, Log, find_all, sources
 from .pathways import around, blamed, name_of_dtype, named, path
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
-from .replaying import kind_of
+from .replaying import dense, kind_of
 from .report import NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 from .tripreports import (
@@ -160,9 +160,7 @@ def pick_all(outcome: Outcome) -> list[Finding]:
     if run.where == "update":
         ends = [run.targets]
     for tensors in ends:
-        bad = [
-            value._id for value in map(recorder.replaying.dense, tensors) if kind_of(value) and hasattr(value, "_id")
-        ]
+        bad = [value._id for value in map(dense, tensors) if kind_of(value) and hasattr(value, "_id")]
         for key in bad:
             outcome.log.kinds.setdefault(key, "nan")
         if found := find_all(outcome.log, bad):

@@ -86,8 +86,8 @@ class Deferred:
         import tensorflow as tf
 
         if internals.is_xla(self.graph):
-            step, good = compiled.of(self.graph), getattr(gate.local, "compiled", None)
-            if step is not None and (update := compiled.check(step, compiled.UPDATE, tensors, names)) is not None:
+            made, good = compiled.of(self.graph), getattr(gate.local, "compiled", None)
+            if made is not None and (update := compiled.check(made, compiled.UPDATE, tensors, names)) is not None:
                 gate.local.compiled = update if good is None else tf.logical_and(good, update)
             return []
         step = steps.current()
