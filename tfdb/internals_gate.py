@@ -110,7 +110,9 @@ def is_of_dataset(python_func: Callable[..., Any]) -> bool:
 
 def is_loop_body(name: str, python_func: Callable[..., Any]) -> bool:
     """Whether a graph of this name is (part of) AutoGraph's loop over a dataset."""
-    return name.endswith(("scan_scan_body", "reduce_reduce_body", "take_while_predicate")) and is_of_dataset(python_func)
+    return name.endswith(("scan_scan_body", "reduce_reduce_body", "take_while_predicate")) and is_of_dataset(
+        python_func
+    )
 
 
 def converted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,7 +227,7 @@ def stock_steps() -> list[tuple[type, str]]:
 
 def is_stock(model: Any) -> bool:
     """Whether the model computes its metrics as Keras does, from its outputs alone."""
-    trainer = keras_private("keras", "trainers.trainer", "Trainer")
+    trainer: Any = keras_private("keras", "trainers.trainer", "Trainer")
     own = type(model)
     return own.compute_metrics is trainer.compute_metrics and own.get_metrics_result is trainer.get_metrics_result
 
