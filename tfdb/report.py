@@ -60,7 +60,7 @@ class Report:
 
     Where it was stopped: `place` is the kind of gate (gradient, tape, update, scaled, variable, load, output) and
     `stopped` what was bad there (nan, inf), `seen` the names of bad values there that are no variables; `during` names
-    the step that ran, `clean` says that all weights it read were finite.
+    the step that ran, `clean` says that all weights it read were finite, `skips` that going on leaves the update out.
     """
 
     reason: str
@@ -85,6 +85,7 @@ class Report:
     seen: tuple[str, ...] = ()
     during: str = ""
     clean: bool = False
+    skips: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values; files, lines and functions flat at the top."""

@@ -11,7 +11,11 @@ RED, OFF = "\x1b[31m", "\x1b[0m"
 LABEL = 10
 NAMES = {"nan": "NaN", "inf": "Infinity"}
 BEFORE_UPDATE = ("gradient", "tape", "update", "scaled")  # the gates that stand before the weights are written
-GOING_ON = {True: "c goes on, with the bad update; q ends", False: "c goes on as the program would; q ends"}
+GOING_ON = {
+    "update": "c goes on, with the bad update; q ends",
+    "skip": "c goes on, this step's update is left out; q ends",
+    "program": "c goes on as the program would; q ends",
+}
 
 
 def watch_screen(report: Report, width: int, color: bool = False) -> str:
@@ -140,7 +144,8 @@ def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     rows = [("cause", report.cause), ("path", path_text(report, color)), ("fix", report.fix)]
     rows += [("note", note) for note in report.notes]
     ended = report.reason in ("grad", "watch", "none-grad") or report.place in ("", "check")
-    return rows if ended else [*rows, ("then", GOING_ON[report.place in BEFORE_UPDATE])]
+    how = "program" if report.place not in BEFORE_UPDATE else "skip" if report.skips else "update"
+    return rows if ended else [*rows, ("then", GOING_ON[how])]
 
 
 def path_text(report: Report, color: bool) -> str:
