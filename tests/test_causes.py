@@ -37,6 +37,7 @@ NAN, INF = np.nan, np.inf
         (facts("Softmax", [[1, 2], [-INF, -INF]], output=[[0.3, 0.7], [NAN, NAN]]), ["row [1] of x", "-inf"]),
         (facts("Mean", np.zeros((0, 3)), output=NAN), ["x is empty"]),
         (facts("SqrtGrad", [4, 0], output=[0.2, INF], forward="Sqrt"), ["x is 0 at [1]", "slope of sqrt"]),
+        (facts("Pow", [0.5, 0], [0.5, 0.5], output=[1.4, INF], forward="Pow"), ["x is 0 at [1]", "slope"]),
         (facts("Cast", [70000], output=[INF]), ["overflows"]),
         (facts("Mul", [0.0], [INF], output=[NAN], meant=True), ["0 times an infinity"]),
         (facts("NewOp", [1.0], output=[NAN]), ["NewOp"]),

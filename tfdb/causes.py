@@ -95,7 +95,7 @@ Rule = Callable[[Facts], "tuple[str, str] | None"]
 def explain(facts: Facts) -> tuple[str, str]:
     """(cause, fix) of an op's bad output; the fix is '' where no standard one is known."""
     rules: list[Rule] = []
-    if facts.forward_op not in (None, facts.op) and not facts.hidden:
+    if facts.forward_op is not None and not facts.hidden:
         rules.append(slope)
     rules += [empty, RULES[facts.op]] if facts.op in RULES else [empty]
     rules += [overflow, carried]
@@ -339,13 +339,13 @@ def overflow(facts: Facts) -> tuple[str, str] | None:
 
 
 def carried(facts: Facts) -> tuple[str, str] | None:
-    """An infinity that was meant, and became NaN here."""
+    """An infinity that was there before (a mask, a variable), and became NaN here."""
     if not facts.meant:
         return None
     word = "inf - inf" if facts.op in ("Sub", "AddV2", "Add", "Sum") else "an infinity"
     zero = any(a.size and (a == 0).any() for a in facts.inputs)
     word = "0 times an infinity" if facts.op in ("Mul", "MatMul", "BatchMatMulV2") and zero else word
-    return f"{facts.op} turns infinities that were put in on purpose into NaN: {word}", (
+    return f"{facts.op} turns infinities that no op of this step made into NaN: {word}", (
         "mask with a large finite number, or mask with tf.where after this op"
     )
 

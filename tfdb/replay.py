@@ -207,6 +207,8 @@ def report_on(
     inputs = named(here, log.events[at].inputs, first)
     facts = facts_of(made, here, forward_op, inputs, finding)
     facts = replace(facts, hidden=facts.hidden and not first.run.losses, reason=trip.reason)
+    if finding.hidden is not None:
+        facts = replace(facts, forward_op=None)
     cause, fix = causes.explain(facts)
     line = charged(here.site, log, index, forward)
     return Report(
