@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -147,3 +148,30 @@ def test_the_state_of_the_pass_is_that_of_its_own_start(seen: Seen) -> None:
     report = seen.origins[0].report
     assert report.op == "Sqrt"
     assert "is -1:" in report.cause
+
+
+@pytest.mark.parametrize("by_iterator", [False, True])
+def test_a_healthy_loop_is_the_same_bit_for_bit(seen: Seen, by_iterator: bool) -> None:
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(3)
+        layers = [keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+        model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
+        optimizer = keras.optimizers.Adam(1e-2)
+        optimizer.build(model.trainable_variables)
+
+        @tf.function
+        def loop(data: Any) -> None:
+            for x in data:
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(model(x, training=True) - x[:, :1]))
+                optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+        x = np.random.default_rng(0).normal(size=(128, 4)).astype("float32")
+        data = tf.data.Dataset.from_tensor_slices(x).batch(4)
+        loop(iter(data) if by_iterator else data)
+        return [np.asarray(variable) for variable in [*model.variables, *optimizer.variables]]
+
+    watched = trained()
+    doors.uninstall()
+    assert all(np.array_equal(a, b) for a, b in zip(watched, trained(), strict=True))
+    assert not seen.origins
