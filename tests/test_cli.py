@@ -1,5 +1,6 @@
 """`python -m tfdb` in processes of its own: ways to start, what goes in and out, how it ends."""
 
+import json
 import os
 import re
 import subprocess
@@ -426,3 +427,33 @@ def test_an_uncaught_error_ends_with_status_1(script: Any) -> None:
     done = run("-m", "tfdb", script("x = 1\nraise ValueError('bad batch')"), typed="c\np 'x is', x\nq\n")
     assert done.status == 1
     assert "bad batch" in done.out + done.err and "('x is', 1)" in done.out
+
+
+FAILING = """
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None]), tf.TensorSpec([None])])
+    def add(a, b):
+        total = a + b
+        return total
+
+    print(add(tf.ones([2]), tf.ones([2])).numpy())
+    print(add(tf.ones([2]), tf.ones([3])).numpy())
+"""
+
+
+def test_an_uncaught_error_is_reported_where_nobody_can_be_asked(script: Any, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = run("-m", "tfdb", "--no-prompt", "--report", report, script(FAILING))
+    assert done.status == 1
+    assert "Incompatible shapes" in done.out and "Traceback" in done.err
+    written = json.loads(report.read_text())
+    assert (written["reason"], written["line"], written["function"], written["op"]) == ("exception", 6, "add", "AddV2")
+    assert "[2] and [3]" in written["cause"]
+
+
+def test_a_breakpoint_on_an_op_set_at_a_graph_stop_ends_cleanly(script: Any) -> None:
+    typed = "b 6\nc\nb op:AddV2\nc\nc\np inputs\nq\n"
+    done = run("-m", "tfdb", script(FAILING), typed=typed)
+    assert done.status == 0, done.err
+    assert "after op:AddV2" in done.out and "Traceback" not in done.err

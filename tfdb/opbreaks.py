@@ -6,7 +6,9 @@ planted while an instrumented function is traced; eager ops and layers are looke
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -62,6 +64,7 @@ class OpBreaks:
         self.patches = internals.Patches()
         self.busy = False
         self.installed = False
+        self.thread = 0
 
     def install(self) -> None:
         """Watch eager ops of this thread, and the calls of Keras layers.  Idempotent; `remove` undoes it."""
@@ -71,13 +74,21 @@ class OpBreaks:
                 self.patches.replace(layer, "__call__", self.calling)
         if not self.installed:
             self.installed = True
+            self.thread = threading.get_ident()
+            internals.add_op_callback(self.on_eager_op)
+
+    def settle(self) -> None:
+        """Watch eager ops of this thread, the program's, when a breakpoint was set on one of TensorFlow's own."""
+        if self.installed and self.thread != threading.get_ident():
+            self.thread = threading.get_ident()
             internals.add_op_callback(self.on_eager_op)
 
     def remove(self) -> None:
         """Watch no more."""
         if self.installed:
             self.installed = False
-            internals.remove_op_callback(self.on_eager_op)
+            with suppress(KeyError):  # the callbacks are the thread's own
+                internals.remove_op_callback(self.on_eager_op)
         self.patches.remove()
 
     def on_graph_op(self, op: Any) -> None:
@@ -96,7 +107,7 @@ class OpBreaks:
         self, op_type: str, inputs: Any, attrs: Any, outputs: Any, op_name: str | None = None, graph: Any = None
     ) -> None:
         """An op ran eagerly (TensorFlow's op callback)."""
-        if graph is not None or self.busy:
+        if graph is not None or self.busy or not self.installed:
             return
         name = matching(self.watched.names(), "op", op_type)
         if name is not None:

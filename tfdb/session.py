@@ -1,8 +1,7 @@
 """The one mutable object: it answers "stop here?" for every hook, and keeps what the answers depend on.
 
 One session serves the whole process: breakpoints and the prompt belong to its debugger (made by `make_debugger`, which
-the prompt row supplies), stepping inside graphs, the lock that lets one prompt open at a time, and the wish to quit
-belong to itself.
+the prompt row supplies); stepping in graphs, the lock of the one prompt and the wish to quit belong to itself.
 """
 
 import dataclasses
@@ -328,6 +327,7 @@ class Session:
         """A graph call is over on this thread: stepping goes on in the eager code that made it."""
         if not self.door.active:
             self.planter.open_calls.clear()
+            self.op_breaks.settle()
         if self.quitting is None and self.stepping is not None:
             self.stepping = None
             self.debugger.step_in_eager(frame)

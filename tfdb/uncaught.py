@@ -6,15 +6,50 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any
 
-from tfdb import postmortem, prompt, session
+from tfdb import postmortem, prompt, render, session, watchstops
+from tfdb.commands.errors import postmortem_lines
+from tfdb.frames import LiveFrame
+from tfdb.report import NamedSummary, Report, UserLine
+from tfdb.sourcemap import is_hidden
 
 
 def after_error(error: BaseException, ending: Any) -> None:
-    """Post-mortem of a program's uncaught error; without a prompt, only its traceback."""
-    if ending.no_prompt:
-        traceback.print_exception(error)
-    else:
+    """Post-mortem of a program's uncaught error, its report where one is wanted; without a prompt its traceback too."""
+    if not ending.no_prompt and ending.path is None:
         post_mortem(error)
+        return
+    now = session.current(prompt.make_debugger)
+    wreck = examined(error, now)
+    if ending.path is not None:
+        watchstops.write_report(ending.path, exception_report(wreck).to_json())
+    if not ending.no_prompt:
+        open_prompt(wreck, now)
+        return
+    traceback.print_exception(error)
+    for line in postmortem_lines(wreck, render.terminal_width()):
+        now.debugger.message(line)
+
+
+def exception_report(wreck: postmortem.Wreck) -> Report:
+    """An uncaught error as a report: where it came from in the user's code, the op, its inputs, and why."""
+    if wreck.origin is not None:
+        return wreck.origin
+    places = [
+        UserLine(entry.filename, lineno, entry.function)
+        if isinstance(entry, LiveFrame)
+        else UserLine(entry.f_code.co_filename, lineno, entry.f_code.co_name)
+        for entry, lineno in wreck.entries
+    ]
+    stack = tuple(place for place in places if not is_hidden(place.file))
+    return Report(
+        reason="exception",
+        line=stack[-1] if stack else None,
+        op=wreck.reported.op or wreck.facts.op or None,
+        cause=wreck.sentence or f"{type(wreck.failure.root).__name__}: {wreck.reported.message}",
+        inputs=tuple(NamedSummary(shown.name, shown.summary) for shown in wreck.shown),
+        stack=stack,
+        notes=wreck.notes,
+    )
 
 
 def post_mortem(error: BaseException | TracebackType | None = None) -> None:
@@ -32,8 +67,17 @@ def post_mortem(error: BaseException | TracebackType | None = None) -> None:
     if isinstance(error, TracebackType):
         error = owner_of(error)
     now = session.current(prompt.make_debugger)
+    open_prompt(examined(error, now), now)
+
+
+def examined(error: BaseException, now: session.Session) -> postmortem.Wreck:
+    """What can be found out about an error; nothing stops meanwhile."""
     with now.aside():
-        wreck = postmortem.examine(error, now.keeper)
+        return postmortem.examine(error, now.keeper)
+
+
+def open_prompt(wreck: postmortem.Wreck, now: session.Session) -> None:
+    """The prompt where the error came from."""
     debugger = now.debugger
     debugger.reset()
     debugger.wreck_interaction(wreck)
