@@ -20,8 +20,8 @@ from .steps import Step
 GRADIENT, UPDATE, OUTPUT = 1.0, 2.0, 4.0
 KINDS = {GRADIENT: "gradient", UPDATE: "update", OUTPUT: "output"}
 NOTE = (
-    "the step was compiled by XLA: going on skips this step's update; the checks change which ops XLA fuses, so a "
-    "watched run may differ from an unwatched one in the last bit of float32"
+    "the step was compiled by XLA: going on skips this step's update; the guard on each write changes what XLA "
+    "fuses, so a watched run may differ from an unwatched one in the last bits of float32"
 )
 
 
