@@ -2,8 +2,11 @@
 
 import io
 import linecache
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -590,3 +593,43 @@ def test_an_eager_op_that_the_check_saw_is_told_with_its_inputs() -> None:
     assert wreck.origin is not None and wreck.origin.op == "Log"
     assert wreck.origin.inputs[0].blamed == (1,)
     assert doors.patches.saved == []
+
+
+NESTED_UNDER_A_TAPE = """
+import tensorflow as tf
+
+table = tf.Variable(tf.ones([10, 4]))
+
+
+@tf.function
+def look(ids, y):
+    rows = tf.reduce_mean(tf.gather(table, ids), axis=1)
+    return tf.reduce_sum(rows * y)
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None])])
+def train(ids, y):
+    with tf.GradientTape() as tape:
+        loss = look(ids, y)
+    table.assign_sub(tf.zeros_like(table))
+    return loss
+
+
+train(tf.constant([[1, 2]]), tf.ones([1, 4]))
+train(tf.constant([[1, 2], [3, 4]]), tf.ones([3, 4]))
+"""
+
+
+def test_an_error_in_a_nested_function_under_a_tape_after_a_prompt(tmp_path: Path) -> None:
+    script = tmp_path / "nested.py"
+    script.write_text(NESTED_UNDER_A_TAPE)
+    done = subprocess.run(
+        [sys.executable, "-m", "tfdb", str(script)],
+        input="c\nw\n",
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        timeout=120,
+    )
+    assert "nested.py(10)look()" in done.stdout and "nested.py(16)train()" in done.stdout
+    assert "Incompatible shapes: [2,4] vs. [3,4]" in done.stdout

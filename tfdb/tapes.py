@@ -142,7 +142,8 @@ class TapeLog:
         """A tape begins to record; its native tape is made to outlast gradients asked for at the prompt."""
 
         def _push_tape(tape: Any) -> None:
-            lasting = self.lasting or self.logging
+            # a lasting tape in a graph would change the functions that it differentiates, and so the program
+            lasting = self.logging or (self.lasting and internals.current_graph() is None)
             if lasting and internals_gradients.handle_of(tape) is None and not internals_gradients.is_recording(tape):
                 line = user_line(sys._getframe(1))
                 self.recordings[tape] = Recording(next(self.numbers), line, next(self.numbers))
