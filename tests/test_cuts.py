@@ -36,6 +36,17 @@ def test_a_comparison_is_the_cut_and_not_the_cast_that_takes_it() -> None:
     assert (cut.kind, cut.node and cut.node.op, cut.dtypes) == ("op", "Greater", ("float32", "bool"))
 
 
+def test_a_stop_gradient_that_no_tape_records_is_what_it_is() -> None:
+    """TensorFlow stops recording around it, so it looks like an op that ran outside of the tape."""
+    walk = cone(
+        op("MatMul", "x w", "h"),
+        op("StopGradient", "h", "held", passes=(False,), kind="stop_gradient", recorded=False),
+        op("Mean", "held", "loss"),
+    )
+    (cut,) = find(walk, ["w"])
+    assert (cut.kind, cut.node and cut.node.op) == ("stop_gradient", "StopGradient")
+
+
 def test_a_connected_variable_has_no_cut() -> None:
     assert find(cone(op("Mul", "w x", "p"), op("Mean", "p", "loss")), ["w"]) == []
 

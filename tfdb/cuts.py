@@ -181,7 +181,7 @@ def bypassed(cone: Cone, cut: Cut, path: set[Key]) -> bool:
 def entries(cone: Cone, node: Node, index: int, path: set[Key], sources: set[Key]) -> list[Cut]:
     """From the edge where the walk from the loss stopped, back to the ops that are to blame for it."""
     key = node.inputs[index]
-    if not node.recorded:
+    if not node.recorded and node.kind != "stop_gradient":
         return unrecorded(cone, node, path, sources)
     if node.kind == "control":
         return [dataclasses.replace(cut, kind="control") for cut in back_to_floats(cone, key, path, sources)]
