@@ -40,13 +40,19 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     )
     watch.install()
     _undo.append(watch.remove)
-    interrupts = Interrupts(now.interrupt, debugger.interrupted_at)
+    interrupts = Interrupts(now.interrupt, debugger.interrupted_at, lambda: say_waiting(now))
     interrupts.install()
     now.door.wake_main = interrupts.wake_main
     _undo.append(interrupts.remove)
     replace_set_trace(pdb)
     keep(sys, "breakpointhook", breakpoint_hook)
     return debugger
+
+
+def say_waiting(now: Session) -> None:
+    """Tell the user who typed Ctrl-C why nothing happens, when a graph without hooks is running."""
+    if now.interrupted and now.door.active:
+        now.debugger.message("interrupted: waiting for the graph call to end (Ctrl-\\ ends the process at once)")
 
 
 def give_back() -> None:

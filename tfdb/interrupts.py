@@ -12,17 +12,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
+PATIENCE = 1.0  # seconds
+
 
 class Interrupts:
     """Takes SIGINT while it is installed; main thread only.
 
     `noticed()` is called on a thread of its own as soon as Ctrl-C is typed; `arrived(frame)` on the main thread when
-    Python runs again, unless a hook has stopped for it meanwhile.
+    Python runs again, unless a hook has stopped for it meanwhile.  `waiting()` is called when neither has happened
+    within a second.
     """
 
-    def __init__(self, noticed: Callable[[], None], arrived: Callable[[FrameType | None], None]) -> None:
+    def __init__(
+        self, noticed: Callable[[], None], arrived: Callable[[FrameType | None], None], waiting: Callable[[], None]
+    ) -> None:
         self.noticed = noticed
         self.arrived = arrived
+        self.waiting = waiting
         self.before: signal._HANDLER = None
         self.fd_before = -1
         self.pipe: tuple[int, int] | None = None
@@ -46,6 +52,9 @@ class Interrupts:
             while numbers := os.read(read, 64):
                 if signal.SIGINT in numbers:
                     self.noticed()
+                    timer = threading.Timer(PATIENCE, self.waiting)
+                    timer.daemon = True
+                    timer.start()
 
     def wake_main(self) -> None:
         """Make the main thread look at the session, which is quitting, wherever it is in Python."""
