@@ -24,7 +24,7 @@ def standardise(rows: tf.Tensor) -> tf.Tensor:
 
 def main() -> None:
     for batch in ([[1.0, 2.0, 3.0], [2.0, 4.0, 9.0]], [[5.0, 1.0, 0.0], [4.0, 4.0, 4.0]]):
-        print(standardise(tf.constant(batch)).numpy().round(2).tolist())
+        print(standardise(tf.constant(batch)).numpy().astype(float).round(2).tolist())
 
 
 if __name__ == "__main__":

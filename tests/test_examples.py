@@ -97,7 +97,7 @@ def test_exploding_rnn_ends_in_nan() -> None:
 
 
 def test_the_stop_in_regression_shows_errors_of_every_pair() -> None:
-    output = debugged_output("regression.py", "p 'shapes', *(tuple(x.shape) for x in (predictions, targets, errors))")
+    output = debugged_output("regression.py", "p ('shapes', *(tuple(x.shape) for x in (predictions, targets, errors)))")
     assert "('shapes', (64, 1), (64,), (64, 64))" in output
 
 
