@@ -1,4 +1,4 @@
-"""The values of a watch's stop: where a bad value was made, and the report that says so (design: JSON, schema 1)."""
+"""The values of a watch's stop: where a bad value was made, and the report that says so."""
 
 from __future__ import annotations
 
