@@ -316,3 +316,10 @@ def test_the_steps_of_keras_models_are_told_apart(tf: Any) -> None:
     lines = [line.split() for line in output.split("(tfdb) retraces\n")[1].splitlines()[:-3] if "one_step" in line]
     assert [line[:3] for line in lines] == [[name, "1", "trace"] for name in [line[0] for line in lines]]
     assert [line[0] for line in lines].count("one_step_on_data") == 2
+
+
+def test_of_two_dtypes_the_usual_one_is_advised() -> None:
+    kinds = [("float32", 2), ("float32", 3), ("float64", 4)]
+    leaves = [Leaf("x", "tensor", f"{dtype}({size},)", dtype, (size,)) for dtype, size in kinds]
+    (text,) = traces.advice([Trace((leaf,)) for leaf in leaves], False, False)
+    assert "tf.TensorSpec([None], tf.float32)" in text and "convert the others to float32" in text

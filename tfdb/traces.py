@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -263,9 +264,12 @@ def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, h
         shape = general_shape(leaf.shape for leaf in seen if leaf.shape is not None)
         if reduces and shape is not None and seen[-1].shape == shape:
             return f"{path}: reduce_retracing has widened it to {seen[-1].text}, which takes all these shapes"
-        spec = f"tf.TensorSpec({list(shape) if shape is not None else None}, tf.{seen[-1].dtype})"
+        dtypes = Counter(leaf.dtype for leaf in seen)
+        usual = dtypes.most_common(1)[0][0]
+        spec = f"tf.TensorSpec({list(shape) if shape is not None else None}, tf.{usual})"
         other = "" if reduces else f" or {'drop the input_signature' if has_signature else 'reduce_retracing=True'}"
-        return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace"
+        cast = f"; convert the others to {usual} before the call" if len(dtypes) > 1 else ""
+        return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace{cast}"
     if "python" in kinds:
         numbers = all(leaf.dtype in ("int", "float") for leaf in seen if leaf.kind == "python")
         way = (
