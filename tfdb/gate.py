@@ -156,24 +156,11 @@ class Gate:
             if not trip.watch.selective and not self.count(trip.watch):
                 return
             try:
-                with self.quiet(), eager_functions():
+                with self.quiet(), internals_gate.eager_functions():
                     self.on_trip(trip)
             except Quit as meant:
                 self.meant = meant
                 raise
-
-
-@contextlib.contextmanager
-def eager_functions() -> Iterator[None]:
-    """Run tf.functions as Python in the block: a graph may find no free thread while another one waits in a gate."""
-    import tensorflow as tf
-
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
 
 
 def kinds_of(place: str, reason: str) -> list[str]:

@@ -385,3 +385,16 @@ def map_function(dataset: Any) -> Callable[..., Any] | None:
     """The user's function of a dataset that maps one, else None."""
     wrapper = getattr(dataset, "_map_func", None)
     return getattr(wrapper, "_func", None) if wrapper is not None else None
+
+
+@contextlib.contextmanager
+def eager_functions() -> Iterator[None]:
+    """Within the block a `tf.function` that is called runs as Python, line by line, and needs no thread of a graph."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)

@@ -271,19 +271,6 @@ def first_element(iterator: Any) -> Any | None:
     return None if dataset is None else next(iter(dataset), None)
 
 
-@contextlib.contextmanager
-def everything_eager() -> Iterator[None]:
-    """Within the block a `tf.function` that is called runs eagerly, line by line."""
-    import tensorflow as tf
-
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
-
-
 def creation_number(variable: Any) -> int:
     """A number that grows with the creation of variables."""
     number = str(getattr(variable, "_unique_id", "")).rpartition("_")[2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tfdb import frozen, internals, internals_rerun, render, rerun, state, tensors
+from tfdb import frozen, internals, internals_gate, internals_rerun, render, rerun, state, tensors
 from tfdb.commands.compare import CompareCommands
 from tfdb.commands.repro import ReproCommands
 from tfdb.errors import Quit, TfdbError
@@ -154,7 +154,7 @@ class RerunCommands(CompareCommands, ReproCommands):
         self.graph_stop, self.running_again = None, True
         self.reset()
         try:
-            with self.away_from_prompt(), internals_rerun.everything_eager():
+            with self.away_from_prompt(), internals_gate.eager_functions():
                 sys.settrace(self.trace_dispatch)
                 value = target.function(*target.args, **target.kwargs)
         except Quit:
