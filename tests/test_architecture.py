@@ -21,7 +21,7 @@ ROWS = {
         "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "uncaught", "watchstops", "commands",
         "completion", "callbacks", "extension", "remote",
     },
-    "session": {"session", "stopping"},
+    "session": {"session", "stopping", "tracestops"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
         "gate", "replay", "tensors",

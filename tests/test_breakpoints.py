@@ -180,10 +180,10 @@ def test_a_line_that_makes_no_ops_says_so() -> None:
     walk(
         run_rooted,
         """
-        b @seen.append("traced")@ | Breakpoint 1 at ...
-        c                         | line ... makes no ops: it ran once, while tracing / rooted: seen.append("traced")
+        b @seen.append("traced")@ | Breakpoint 1 at ... / line ... changes seen: at each trace, not at each call; ...
+        c                         | line ... makes no ops: it ran once, while tracing (b trace:test_breakpoints.py:... stops there) / rooted: seen.append("traced")
         p float(p[0]), seen       | (0.0, ['traced'])
-        c                         | value 0 [0.0, -2.0] / line ... makes no ops: it ran once, while tracing / rooted: seen.append("traced")
+        c                         | value 0 [0.0, -2.0] / line ... makes no ops: it ran once, while tracing (b trace:test_breakpoints.py:... stops there) / rooted: seen.append("traced")
         p float(p[0]), seen       | (1.0, ['traced'])
         cl 1                      | Deleted breakpoint 1 at ...
         c                         | value 1 [2.0, 6.0] / value 2 [4.0, 6.0] / value 3 [4.828427314758301, 6.0]

@@ -102,8 +102,8 @@ class Completion:
             yield from self.nodes()
 
     def named_breakpoints(self, rest: str) -> Iterator[str]:
-        """`op:` and `layer:` with the names there are."""
-        yield from ("op:", "layer:")
+        """`op:`, `layer:` and `trace:`, with the names there are."""
+        yield from ("op:", "layer:", "trace:")
         if rest.startswith("layer:"):
             yield from (f"layer:{name}" for name in self.layers())
         if rest.startswith("op:"):

@@ -1,10 +1,11 @@
 """A graph that is being traced -> hooks on its user lines: each line that may be stopped at, as Python reaches it."""
 
+import dataclasses
 import linecache
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from tfdb import generated, internals, internals_autograph
 from tfdb.linehooks import HookPoint, Planter, is_exporting, traced_stack
@@ -23,11 +24,24 @@ def begins(frame: FrameType) -> str | None:
     return generated.kind(code.co_filename, frame.f_lineno)
 
 
+class AtTracing(Protocol):
+    """What is told of lines as they are traced (`tracestops.TraceStops`)."""
+
+    def wanted(self, filename: str) -> bool: ...
+
+    def reached(self, frame: FrameType, here: Activation, event: str, returned: Any) -> None: ...
+
+    def cannot_stop(self, here: Activation) -> None: ...
+
+    def over(self, frame: FrameType | None) -> None: ...
+
+
 class LineTracer:
     """Plants a hook for each user line that is traced on this thread, until the outermost function is traced.
 
     `wanted(code)` says whether every line of a function is to be planted.  Once a line with a breakpoint
     (`stops(filename, lineno)`) has been planted, or `armed` is given, every later user line is: the user may step.
+    `at_tracing` is told of the lines as Python reaches them, those of bodies that cannot hold a hook included.
     """
 
     def __init__(
@@ -36,11 +50,14 @@ class LineTracer:
         wanted: Callable[[CodeType], bool],
         stops: Callable[[str, int], bool],
         armed: bool = False,
+        at_tracing: AtTracing | None = None,
     ) -> None:
         self.planter = planter
         self.wanted = wanted
         self.stops = stops
         self.armed = armed
+        self.at_tracing = at_tracing
+        self.reached: dict[int, tuple[str, int]] = {}
         self.last: dict[int, int] = {}
         self.open_lines: dict[int, tuple[HookPoint | None, Any, int]] = {}
         self.planted: set[tuple[str, int]] = set()
@@ -69,6 +86,8 @@ class LineTracer:
         if self.active:
             self.active = False
             sys.settrace(self.previous)
+            if self.at_tracing is not None:
+                self.at_tracing.over(sys._getframe(1))
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of new frames."""
@@ -80,50 +99,76 @@ class LineTracer:
         if filename.startswith("<") and not linecache.getlines(filename):
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         graph = internals.current_graph()
-        if graph is None or internals.is_scratch(graph) or internals.in_vectorisation(frame) or is_exporting(frame):
+        if graph is None or internals.is_scratch(graph) or is_exporting(frame):
             return self.eager_trace(frame, event, arg) if self.eager_trace is not None else None
         self.planter.renumber(frame)
         self.last.pop(id(frame), None)
-        return self.on_event
+        self.reached.pop(id(frame), None)
+        return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event
 
     def may_plant(self, filename: str, code: CodeType) -> bool:
         """Whether lines of this function may matter: an installed package's only when it has a breakpoint."""
+        if self.at_tracing is not None and self.at_tracing.wanted(filename):
+            return True
         return self.wanted(code) or not in_site_packages(filename)
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of a user's frame."""
+        self.handle(frame, event, arg, True)
+        return self.on_event
+
+    def on_vectorised(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of a frame whose ops `vectorized_map` or `jacobian` rewrites: it gets no hooks."""
+        self.handle(frame, event, arg, False)
+        return self.on_vectorised
+
+    def handle(self, frame: FrameType, event: str, arg: Any, plants: bool) -> None:
+        """A line, or a return, of a user's frame is reached; `plants` says whether it may get a hook."""
         if self.active and event in ("line", "return") and internals.current_graph() is not None:
             sys.settrace(None)
             try:
-                self.plant(frame, event, arg)
+                self.look(frame, event, arg, plants)
             except Exception as error:
                 self.planter.on_problem(frame, error)
             finally:
                 sys.settrace(self.on_call)
         if event == "return" and frame is self.until:
             self.stop()
-        return self.on_event
 
-    def plant(self, frame: FrameType, event: str, arg: Any) -> None:
-        """Plant the line or the return that the frame is at, if it is one to plant."""
+    def look(self, frame: FrameType, event: str, arg: Any, plants: bool) -> None:
+        """Tell of the line or the return that the frame is at, and plant it if it is one to plant."""
         here = next(activations(frame), None)
         if here is None or here.hidden or here.frames[-1] is not frame:
             return
         base = id(here.base)
         if event == "return":
             self.close_line(base)
-            if frame is here.base and base in self.last and not self.is_full(here):
-                self.count += 1
-                self.planter.plant(frame, "return", returned=arg)
+            if frame is here.base:
+                self.tell(frame, here, event, arg)
+                if plants and base in self.last and not self.is_full(here):
+                    self.count += 1
+                    self.planter.plant(frame, "return", returned=arg)
             return
         kind = begins(frame)
-        is_expression = frame is not here.base and frame.f_code.co_name == "<lambda>"
-        if kind is None or is_expression or (self.last.get(base) == here.lineno and kind != "iteration"):
+        if kind is None or (frame is not here.base and frame.f_code.co_name == "<lambda>"):
             return
+        self.tell(frame, here, kind, None)
+        if self.last.get(base) == here.lineno and kind != "iteration":
+            return
+        code = here.code or frame.f_code
+        stops = any(self.stops(here.filename, line) for line in (here.lineno, code.co_firstlineno))
+        if plants:
+            self.plant(frame, here, kind, stops)
+        elif stops and self.at_tracing is not None:
+            self.last[base] = here.lineno
+            self.at_tracing.cannot_stop(here)
+
+    def plant(self, frame: FrameType, here: Activation, kind: str, stops: bool) -> None:
+        """Plant the line that the frame is at, unless nothing is going to ask for it; `stops`: a breakpoint does."""
+        base = id(here.base)
         self.close_line(base)
         code = here.code or frame.f_code
         self.seen.add((here.filename, *line_range(code)))
-        stops = any(self.stops(here.filename, line) for line in (here.lineno, code.co_firstlineno))
         self.armed = self.armed or stops
         if stops or ((self.armed or self.wanted(code)) and not self.is_full(here)):
             self.last[base] = here.lineno
@@ -132,6 +177,18 @@ class LineTracer:
             point = self.planter.plant(frame, kind)
             graph: Any = internals.current_graph()
             self.open_lines[base] = (point, graph, graph.version)
+
+    def tell(self, frame: FrameType, here: Activation, kind: str, returned: Any) -> None:
+        """Tell `at_tracing` of a line, once for all that AutoGraph made of it, and of a loop's header once a pass."""
+        if self.at_tracing is None:
+            return
+        base = id(here.base)
+        before = self.reached.get(base)
+        if kind == "return" and before is not None:
+            here = dataclasses.replace(here, lineno=before[1])
+        self.reached[base] = (kind, here.lineno)
+        if before is None or before[1] != here.lineno or kind == "return" or before[0] == kind == "iteration":
+            self.at_tracing.reached(frame, here, kind, returned)
 
     def close_line(self, base: int) -> None:
         """An activation's line is over: take note when it has added nothing to its graph."""

@@ -98,18 +98,9 @@ class Commands(
             (tfdb) skip_hidden False
             (tfdb) w
         """
-        words = {
-            "true": True,
-            "yes": True,
-            "on": True,
-            "1": True,
-            "false": False,
-            "no": False,
-            "off": False,
-            "0": False,
-        }
-        if arg.strip().lower() in words:
-            self.skip_hidden = words[arg.strip().lower()]
+        word = arg.strip().lower()
+        if word in SAID_YES + SAID_NO:
+            self.skip_hidden = word in SAID_YES
             frame = self.curframe
             self.stack, self.curindex = self.get_stack(frame if self.graph_stop is None else None, None)
             frames = [each for each, _ in self.stack]
@@ -129,7 +120,7 @@ class Commands(
         sys.stdout.flush()
         try:
             self.message(stop.title or stop_line(stop))
-            if stop.reason == "breakpoint":
+            if stop.reason == "breakpoint" and stop.hit is not None:
                 self.note_on_tracing(stop)
             if stop.event == "return":
                 self.message("--Return--")
@@ -179,7 +170,11 @@ class Commands(
         if entry is None or (entry.activation == 0 and kind != "step"):
             self.session.stepping = Stepping("eager")
             return False
-        self.session.stepping = Stepping(kind, entry.activation, lineno)
+        wish = Stepping(kind, entry.activation, lineno)
+        if stop.tracing:
+            self.session.trace_stops.step(wish)
+        else:
+            self.session.stepping = wish
         self._set_stopinfo(self.botframe, None, -1)
         return True
 

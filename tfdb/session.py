@@ -26,6 +26,7 @@ from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
 from tfdb.stopping import GraphStop, Stepping
 from tfdb.traces import Recorder
+from tfdb.tracestops import TraceStops
 from tfdb.twins import Needs, Twins
 
 POLL_SECONDS = 0.1  # between two looks at what the open prompt is doing
@@ -57,12 +58,13 @@ class Session:
         self.process = os.getpid()
         self.op_breaks = OpBreaks(self.watched())
         self.twins = Twins(self.needs())
+        self.trace_stops = TraceStops(self)
 
     def watched(self) -> Watched:
         """What the breakpoints on ops and layers ask the session."""
         return Watched(
             lambda: [name for name in self.debugger.breaks if name.startswith(("<op:", "<layer:"))],
-            lambda: self.twins.active_tracer() is not None,
+            lambda: threading.get_ident() not in self.at_prompt and self.twins.active_tracer() is not None,
             self.plant_named,
             self.stop_eagerly,
         )
@@ -89,9 +91,10 @@ class Session:
 
     def plant(self, frame: FrameType, condition: Any = True) -> None:
         """set_trace() in traced code: stop at each run of this point, and let the user step on from there."""
-        if self.closed or is_exporting(frame) or condition is False or internals.in_vectorisation(frame):
+        if self.closed or is_exporting(frame) or condition is False or internals.is_scratch(internals.current_graph()):
             return
-        if internals.is_scratch(internals.current_graph()):
+        if internals.in_vectorisation(frame):
+            self.trace_stops.cannot_stop(next(each for each in activations(frame) if not each.hidden))
             return
         _ = self.debugger  # made here, on the user's thread: IPython must not be set up on a graph's
         self.arm()
@@ -101,7 +104,7 @@ class Session:
 
     def tracer(self, armed: bool = False) -> LineTracer:
         """A tracer that plants what the present breakpoints and stepping need."""
-        return LineTracer(self.planter, self.wants, self.has_breakpoint, armed)
+        return LineTracer(self.planter, self.wants, self.has_breakpoint, armed, self.trace_stops)
 
     def wants(self, code: CodeType) -> bool:
         """Whether all lines of a function are to be planted: it has a breakpoint."""
@@ -229,17 +232,12 @@ class Session:
 
         Runs of graphs are known by their name; of a dataset, by a reader at the prompt.
         """
-        if threading.get_ident() in self.at_prompt:
-            return True
-        if not self.at_prompt:
-            return False
+        if threading.get_ident() in self.at_prompt or not self.at_prompt:
+            return bool(self.at_prompt)
         graph = (self.planter.open_calls.chain(hit.point.function) or hit.point).graph
         names = [call.function for call in list(self.door.active) if call.thread in self.at_prompt]
-        if any(f"_{graph}_" in f"_{name}_" for name in names):
-            return True
-        frames = sys._current_frames()
-        return graph.startswith("Dataset_") and any(
-            stopping.reads_dataset(frames.get(each)) for each in list(self.at_prompt)
+        return any(f"_{graph}_" in f"_{name}_" for name in names) or (
+            graph.startswith("Dataset_") and stopping.read_dataset(self.at_prompt)
         )
 
     def is_repeated(self, point: HookPoint) -> bool:

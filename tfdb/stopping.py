@@ -1,6 +1,7 @@
 """What a stop is and how far to run after it: values between session and prompt, and pdb's rules of stepping."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -22,7 +23,8 @@ class Stepping:
 class GraphStop:
     """A stop inside a running graph: the stand-in frames, outermost first, and what they stand for.
 
-    `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.
+    `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.  With
+    `tracing`, Python is tracing these lines now and the tensors are symbolic.
     """
 
     hit: Hit | None
@@ -34,6 +36,7 @@ class GraphStop:
     event: str
     title: str = ""
     report: Any = None
+    tracing: bool = False
 
     def live_frame(self, frame: FrameType) -> LiveFrame | None:
         """What a frame object of this stop stands for, or None when it is an eager caller's."""
@@ -58,6 +61,12 @@ def reads_dataset(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def read_dataset(threads: Iterable[int]) -> bool:
+    """Whether any of these threads, which stand at a prompt, reads a dataset there."""
+    frames = sys._current_frames()
+    return any(reads_dataset(frames.get(each)) for each in list(threads))
 
 
 def steps_here(stepping: Stepping, event: str, activation: int, lineno: int) -> bool:

@@ -73,6 +73,16 @@ def first_body_line(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return min([first.lineno, *(each.lineno for each in getattr(first, "decorator_list", ()))])
 
 
+def body_line(text: str, line: int) -> int:
+    """The line where a function's body begins, for a line of the function's head; any other line as it is."""
+    for node in nodes(text):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            if first <= line < node.body[0].lineno:
+                return first_body_line(node)
+    return line
+
+
 def calls(text: str, line: int) -> bool:
     """Whether the statement at the line, no branch or loop, calls something."""
     statement = statement_at(text, line)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from . import syntax
 from .graphrecords import TracingOnly
 from .sourcemap import is_user
 
@@ -42,6 +44,21 @@ def tracing_only(function: Callable[..., Any], depth: int = 2) -> list[TracingOn
         for each in tracing_only(callee, depth - 1):
             found.setdefault(each.line, each)
     return [found[line] for line in sorted(found)]
+
+
+def at_line(filename: str, line: int, names: Mapping[str, Any], traced: Container[int]) -> str | None:
+    """Why the line runs only at tracing, if it does; None in functions that are no `tf.function`, by text.
+
+    `names` are the globals of the file, `traced` the first lines of functions of the file that were traced.
+    """
+    text = "".join(linecache.getlines(filename))
+    around = [node for node in syntax.nodes(text) if isinstance(node, ast.FunctionDef) and syntax.covers(node, line)]
+    for tree in reversed(around):
+        decorators = [each.func if isinstance(each, ast.Call) else each for each in tree.decorator_list]
+        first = min([tree.lineno, *(each.lineno for each in decorators)])
+        if first in traced or any(syntax.last_name(each) == "function" for each in decorators):
+            return next((each.why for each in lines(around[-1], names, None) if each.line == line), None)
+    return None
 
 
 def file_of(function: Callable[..., Any]) -> str:

@@ -33,7 +33,7 @@ class Twin:
         """Whether the twin, traced for other breakpoints, would be traced the same for these."""
         if self.places == places:
             return True
-        if any(filename.startswith(("<op:", "<layer:", "<watch:")) for filename, _ in places - self.places):
+        if any(filename.startswith(("<op:", "<layer:", "<watch:", "<trace:")) for filename, _ in places - self.places):
             return False
         return all(place in self.planted or not self.has_seen(place) for place in places)
 

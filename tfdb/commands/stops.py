@@ -3,17 +3,18 @@
 import bdb
 import inspect
 import linecache
+import os
 import re
 from typing import Any
 
-from tfdb import internals, opbreaks, syntax, tracedlines
+from tfdb import internals, opbreaks, syntax, tracedlines, tracestops, tracingonly
 from tfdb.commands.base import PromptBase
 
 BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
 
 
 class NamedBreakpoint(bdb.Breakpoint):
-    """A breakpoint on ops or layers; its file is `<op:REGEX>` or `<layer:REGEX>`, its line 0."""
+    """A breakpoint that is on no line that runs; its file is `<op:REGEX>` or the like, its line 0."""
 
     def bpformat(self) -> str:
         return super().bpformat().replace(f"{self.file}:0", self.file[1:-1])
@@ -38,17 +39,19 @@ class StopCommands(PromptBase):
         return eval(expression, names, self.curframe_locals)
 
     def do_break(self, arg: str, temporary: Any = 0) -> None:
-        """b(reak) [FILE:LINE | FUNCTION | op:REGEX | layer:NAME][, CONDITION]
+        """b(reak) [FILE:LINE | FUNCTION | op:REGEX | layer:NAME | trace:FILE:LINE | trace:FUNCTION][, CONDITION]
 
         Stop there, in eager and in graph code alike; a condition is evaluated on the values of each pass.  FUNCTION may
         be a `tf.function`.  `op:` stops after each op of that type or node name, `layer:` after each call of that Keras
-        layer; both show `inputs` and `outputs`, which the condition sees too.  Functions that were traced before are
-        traced again on their next call.  Without an argument: the list.
+        layer; both show `inputs` and `outputs`, which the condition sees too.  `trace:` stops while Python traces the
+        line, once for each trace, with symbolic tensors: for lines of plain Python, which run at no other time.
+        Functions that were traced before are traced again on their next call.  Without an argument: the list.
 
         Example:
 
             (tfdb) b losses.py:41, tf.reduce_any(p < 0)
             (tfdb) b op:Sqrt, tf.reduce_min(inputs[0]) == 0
+            (tfdb) b trace:train.py:12, images.shape[0] != 32
         """
         try:
             named = opbreaks.parse(arg)
@@ -58,23 +61,64 @@ class StopCommands(PromptBase):
         if named is not None:
             self.break_named(*named, bool(temporary))
             return
+        if arg.strip().startswith("trace:"):
+            self.break_at_tracing(arg.strip().removeprefix("trace:"), bool(temporary))
+            return
         place, comma, condition = arg.partition(",")
         found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
         before = len(bdb.Breakpoint.bpbynumber)
         super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)
         for made in bdb.Breakpoint.bpbynumber[before:]:
-            if made is not None and internals.loaded() and tracedlines.is_in_built_dataset((made.file, made.line)):
-                self.message(BUILT)
+            if made is not None:
+                self.note_on_breakpoint(made)
 
     do_b = do_break
 
+    def note_on_breakpoint(self, made: bdb.Breakpoint) -> None:
+        """Say what the user should know of a breakpoint on a line that was just set."""
+        if internals.loaded() and tracedlines.is_in_built_dataset((made.file, made.line)):
+            self.message(BUILT)
+        codes = [event.code for event in self.session.traces.events if event.code is not None]
+        traced = {code.co_firstlineno for code in codes if self.canonic(code.co_filename) == made.file}
+        here = self.canonic(self.curframe.f_code.co_filename) == made.file if self.curframe else False
+        why = tracingonly.at_line(made.file, made.line, self.curframe.f_globals if here else {}, traced)
+        if why is not None:
+            place = f"{os.path.basename(made.file)}:{made.line}"
+            self.message(f"line {made.line} {why}; b trace:{place} stops there while Python traces it")
+
     def break_named(self, kind: str, pattern: str, condition: str, temporary: bool) -> None:
-        """Set a breakpoint on ops or layers; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
-        name = opbreaks.file_name(kind, pattern)
+        """Set a breakpoint on ops or layers."""
+        self.add_named(opbreaks.file_name(kind, pattern), condition, temporary)
+
+    def add_named(self, name: str, condition: str, temporary: bool) -> None:
+        """Set a breakpoint on no line; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
         self._add_to_breaks(name, 0)
         made = NamedBreakpoint(name, 0, temporary, condition or None)
         self.session.arm()
-        self.message(f"Breakpoint {made.number} at {kind}:{pattern}")
+        self.message(f"Breakpoint {made.number} at {name[1:-1]}")
+
+    def break_at_tracing(self, arg: str, temporary: bool) -> None:
+        """Set a breakpoint at the tracing of a line or of a function's first line."""
+        place, _, condition = (part.strip() for part in arg.partition(","))
+        found = self.function_place(place) if ":" not in place and not place.isdigit() else place
+        file, _, line = (found or self.plain_function_place(place) or "").rpartition(":")
+        filename = self.lookupmodule(file) if file else self.defaultFile()
+        if not filename or not line.isdigit():
+            self.error(f"trace: takes FILE:LINE or a function; nothing is known of {place!r}")
+            return
+        checked = self.checkline(filename, int(line))
+        if checked:
+            text = "".join(linecache.getlines(filename))
+            lineno = syntax.body_line(text, checked)
+            self.add_named(tracestops.file_name(self.canonic(filename), lineno), condition, temporary)
+
+    def plain_function_place(self, name: str) -> str | None:
+        """`file:line` of the first line of a Python function that pdb finds by name."""
+        try:
+            code = inspect.unwrap(self.evaluate(name)).__code__
+        except Exception:
+            return None
+        return f"{code.co_filename}:{code.co_firstlineno}"
 
     def checkline(self, filename: str, lineno: int, *arguments: Any) -> int:
         """pdb's check of a line for a breakpoint; inside a statement of several lines it is the statement's first.
@@ -100,10 +144,11 @@ class StopCommands(PromptBase):
         """Say it when the line of a breakpoint is plain Python: it runs while tracing, not now."""
         point = stop.hit.point
         place = point.place
-        if point.number in self.session.planter.without_ops and syntax.calls(
-            "".join(linecache.getlines(place.filename)), place.lineno
-        ):
-            self.message(f"line {place.lineno} makes no ops: it ran once, while tracing")
+        calls = syntax.calls("".join(linecache.getlines(place.filename)), place.lineno)
+        acts = tracingonly.at_line(place.filename, place.lineno, place.globals, {place.firstlineno}) is not None
+        if point.number in self.session.planter.without_ops and (calls or acts):
+            there = f"{os.path.basename(place.filename)}:{place.lineno}"
+            self.message(f"line {place.lineno} makes no ops: it ran once, while tracing (b trace:{there} stops there)")
 
     def function_place(self, name: str) -> str | None:
         """`file:line` of the first line of a `tf.function` or other wrapper; None for what pdb finds by itself."""

@@ -1,0 +1,132 @@
+"""Lines that Python runs while a function is traced -> stops there and then, with the symbolic tensors of that moment.
+
+`b trace:FILE:LINE` asks for them.  What is evaluated at such a prompt goes into a graph of its own, not the program's.
+"""
+
+import os
+import re
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from tfdb import internals_tracing, stopping
+from tfdb.frames import LiveFrame, arguments, standing
+from tfdb.linehooks import Hit, HookPoint, traced_stack
+from tfdb.sourcemap import Activation, activations
+from tfdb.stopping import GraphStop, Stepping
+
+if TYPE_CHECKING:
+    from tfdb.session import Session
+
+TRACING = "<tracing>"  # the event of such a stop
+NAME = re.compile(r"<trace:(.+):(\d+)>", re.DOTALL)
+VECTORISED = (
+    "{place} cannot stop when it runs: vectorized_map or jacobian runs all its passes as one. b trace:{place} stops "
+    "while it is traced; tf.map_fn in its place, or experimental_use_pfor=False, stops at each pass"
+)
+MEANING = "Python runs this line now, the tensors get values when the graph runs"
+
+
+def file_name(filename: str, lineno: int) -> str:
+    """What stands for the file in pdb's table of breakpoints."""
+    return f"<trace:{filename}:{lineno}>"
+
+
+def place_of(name: str) -> tuple[str, int] | None:
+    """The file and line of a breakpoint at tracing, by its name in pdb's table; None for other breakpoints."""
+    found = NAME.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
+
+
+class TraceStops:
+    """Answers "stop here?" for each line of the user's that is being traced, and opens the prompt."""
+
+    def __init__(self, session: "Session") -> None:
+        self.session = session
+        self.stepping: Stepping | None = None
+        self.into_graph = False
+
+    def wanted(self, filename: str) -> bool:
+        """Whether a breakpoint at tracing stands in the file."""
+        return any(place[0] == self.session.debugger.canonic(filename) for place in self.places())
+
+    def places(self) -> list[tuple[str, int]]:
+        """Where the breakpoints at tracing stand."""
+        return [place for name in self.session.debugger.breaks if (place := place_of(name)) is not None]
+
+    def reached(self, frame: FrameType, here: Activation, event: str, returned: Any) -> None:
+        """A line, or the return of a function, of the user's is being traced on this thread: stop if anything asks."""
+        places = self.places()
+        if (not places and self.stepping is None) or self.session.closed:
+            return
+        if threading.get_ident() in self.session.at_prompt:
+            return
+        filename = self.session.debugger.canonic(here.filename)
+        named = event != "return" and (filename, here.lineno) in places
+        number = self.session.planter.number(here)
+        steps = self.stepping is not None and stopping.steps_here(self.stepping, event, number, here.lineno)
+        if named or steps:
+            self.stop(frame, here, event, returned, file_name(filename, here.lineno) if named else "")
+
+    def stop(self, frame: FrameType, here: Activation, event: str, returned: Any, name: str) -> None:
+        """Open the prompt, unless the breakpoint `name` that the line has is not in effect and no step ends here."""
+        inside = traced_stack(frame)
+        entries = [self.entry(activation) for activation in reversed([here, *inside[1:]])]
+        outside = list(activations(frame))[len(inside) :]
+        callers = [(each.base, each.lineno) for each in reversed(outside)]
+        if event == "return":
+            entries[-1].locals["__return__"] = returned
+        hit = Hit(HookPoint(-1, name or TRACING, tuple(entries), (), "", 0, False, True, None), ())
+        debugger = self.session.debugger
+        with self.session.lock, internals_tracing.apart():
+            reason = debugger.breakpoint_reason(hit) if name else None
+            if reason is None and self.stepping is None:
+                return
+            self.stepping, self.into_graph = None, False
+            functions = " > ".join(each.function for each in entries if not each.hidden)
+            kind = "return" if event == "return" else TRACING
+            title = " · ".join(["tracing", functions] + [MEANING] * (reason is not None))
+
+            def ask(frames: list[FrameType]) -> None:
+                stop = GraphStop(None, frames, entries, callers, 0, reason or "step", kind, title, tracing=True)
+                with self.session.prompting():
+                    debugger.graph_interaction(stop)
+
+            standing(entries, ask)
+        if self.stepping is not None and event == "return":
+            self.stepping = stopping.after_return(self.stepping, entries)
+        if self.session.quitting is not None:
+            raise self.session.quitting
+
+    def entry(self, activation: Activation) -> LiveFrame:
+        """The activation as it stands, its tensors symbolic."""
+        code = activation.code or activation.base.f_code
+        return LiveFrame(
+            activation.filename,
+            activation.lineno,
+            activation.function,
+            code.co_firstlineno,
+            arguments(code),
+            activation.base.f_globals,
+            {} if activation.hidden else activation.names(),
+            (),
+            self.session.planter.number(activation),
+            activation.hidden,
+        )
+
+    def cannot_stop(self, here: Activation) -> None:
+        """A line with a breakpoint is traced where it cannot get a hook: say so, once for each line."""
+        place = f"{os.path.basename(here.filename)}:{here.lineno}"
+        self.session.say_once(VECTORISED.format(place=place), self.session.debugger.message)
+
+    def step(self, wish: Stepping) -> None:
+        """Go on to where the user wishes: within the tracing, and after it."""
+        self.stepping, self.into_graph = wish, wish.kind == "step"
+
+    def over(self, frame: FrameType | None) -> None:
+        """The outermost function is traced: `s` goes on into its graph, other steps in the code that called it."""
+        if self.stepping is None:
+            return
+        self.stepping = None
+        self.session.stepping = Stepping("step") if self.into_graph else None
+        self.session.debugger.step_in_eager(frame)
