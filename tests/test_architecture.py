@@ -34,7 +34,7 @@ ROWS = {
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
-        "evaluation", "executions", "listing", "traces", "tracingonly",
+        "evaluation", "executions", "passgrads", "listing", "traces", "tracingonly",
     },
     "pure": {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",

@@ -6,11 +6,12 @@ Used where no hook saw the call: after "No gradients provided", or at a prompt b
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from . import detours, internals_gradients
+from .report import UserLine
 from .sourcemap import Activation
 
 LOSSES = ("loss", "loss_value", "total_loss", "losses", "cost", "objective")
@@ -61,6 +62,17 @@ def gradient_calls(file: str, line: int, tapes: Iterable[str]) -> Iterable[ast.C
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "gradient":
             if isinstance(node.func.value, ast.Name) and node.func.value.id in tapes and node.args:
                 yield node
+
+
+def losses(stack: Iterable[Activation]) -> Iterator[tuple[Any, UserLine]]:
+    """The targets with values that the frames' code differentiates, each with its line; inner frames first."""
+    for activation in stack:
+        names = activation.names()
+        kept = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
+        for call in gradient_calls(activation.filename, activation.lineno, kept):
+            target = evaluated(arguments(call)[0], names, activation.base.f_globals)
+            if target is not None:
+                yield target, UserLine(activation.filename, call.lineno, activation.function)
 
 
 def arguments(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None]:

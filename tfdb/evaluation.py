@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import internals, internals_graphs
@@ -119,8 +120,20 @@ class Evaluation:
         """Compute all that the first `end` ops give, in the order they were made: one in which they can run."""
         ops = self.operations[self.done : end]
         self.done = max(self.done, end)
-        with internals_graphs.unrecorded():
+        with self.apart():
             self.run(ops)
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Within the block, ops run at once, for nobody but this evaluation."""
+        return internals_graphs.unrecorded()
+
+    def run_op(self, op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run one op without effects."""
+        return internals_graphs.run_op(op, inputs)
+
+    def another(self, graph: Any, feeds: Mapping[str, Any]) -> Evaluation:
+        """The evaluation of a graph that an op of this one runs."""
+        return Evaluation(graph, feeds, self.memory)
 
     def known(self, tensor: Any) -> Any:
         """As `fetch`, of what was computed already."""
@@ -184,7 +197,7 @@ class Evaluation:
             return self.update(op, inputs)
         if internals_graphs.is_stateful(op) and op.type not in HARMLESS:
             raise Unavailable(f"{op.name} ({op.type}) is not run again: {effect(op.type)}")
-        return internals_graphs.run_op(op, inputs)
+        return self.run_op(op, inputs)
 
     def kept(self, op: Any) -> Sequence[Any]:
         """The element that an iterator gave: what was kept of it as it passed, in resources of tfdb's own."""
@@ -209,12 +222,20 @@ class Evaluation:
 
     def input(self, op: Any, tensor: Any) -> Any:
         """The value of an op's input; why there is none names the first op that could not be had."""
+        self.ahead(tensor.op)
         try:
             return self.known(tensor)
         except Unavailable as reason:
             text = str(reason)
             known = text.startswith("needs ") or " is not run again" in text
             raise Unavailable(text if known else f"needs {tensor.op.name}: {text}") from None
+
+    def ahead(self, op: Any) -> None:
+        """Run an op that was made after one that takes it: a gradient gave a loop more inputs than it had."""
+        if not self.is_done(op):
+            for tensor in op.inputs:
+                self.ahead(tensor.op)
+            self.run([op])
 
     def nested(self, op: Any, name: str, inputs: Sequence[Any], offset: int) -> Evaluation:
         """The evaluation of a function that an op calls, fed with what of the inputs can be had."""
@@ -227,7 +248,7 @@ class Evaluation:
                 feeds[place.name] = self.known(given) if self.owns(given) else given
             except Unavailable as reason:
                 reasons[place.op.name] = str(reason)
-        made = Evaluation(graph, feeds, self.memory)
+        made = self.another(graph, feeds)
         made.reasons.update(reasons)
         return made
 

@@ -66,11 +66,57 @@ def push_lasting(tape: Any) -> None:
     tape._recording = True
 
 
-def gradient(handle: Any, targets: list[Any], sources: list[Any]) -> list[Any]:
-    """The gradients of a native tape, which must be a lasting one; the tape records on as before."""
+def gradient(handle: Any, targets: list[Any], sources: list[Any], upstream: list[Any] | None = None) -> list[Any]:
+    """The gradients of a native tape, which must be a lasting one; the tape records on as before.
+
+    `upstream` are gradients for the targets themselves; without, those of their sum are taken.
+    """
     compute = private("eager.imperative_grad", "imperative_grad")
+    plain = [getattr(s, "handle", s) for s in sources]
     with private("eager.record", "stop_recording")():
-        return list(compute(handle, targets, [getattr(s, "handle", s) for s in sources], sources_raw=sources))
+        return list(compute(handle, targets, plain, output_gradients=upstream, sources_raw=sources))
+
+
+@contextmanager
+def native_tape() -> Iterator[Any]:
+    """A lasting tape that records this thread's eager ops within the block, and that no hook on tapes sees."""
+    module = sys.modules[private("eager.tape", "push_new_tape").__module__]
+    with private("eager.context", "eager_mode")():
+        tape = module.push_new_tape(persistent=True, watch_accessed_variables=False)
+        try:
+            yield tape
+        finally:
+            module.pop_tape(tape)
+
+
+def eagerly() -> Any:
+    """Within the block, ops run at once on this thread."""
+    return private("eager.context", "eager_mode")()
+
+
+def watch(tape: Any, tensor: Any) -> None:
+    """Have a native tape take a tensor for one to differentiate by."""
+    sys.modules[private("eager.tape", "push_new_tape").__module__].watch(tape, tensor)
+
+
+def record_by(op_type: str, outputs: list[Any], inputs: list[Any], backward: Callable[..., Any]) -> None:
+    """Put an operation on the open tapes with a gradient function of its own."""
+    private("eager.record", "record_operation")
+    sys.modules["tensorflow.python.eager.record"].record_operation(op_type, outputs, inputs, backward)
+
+
+def custom_graph(op: Any, gradients: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+    """The gradient function of an op that has one of its own, traced into a graph of its own.
+
+    Returns the graph, the placeholders of the output's gradients, and the gradients for the inputs, None among them.
+    """
+    import tensorflow as tf
+
+    function = private("framework.ops", "gradient_registry").lookup(op.get_attr("_gradient_op_type"))
+    graph = private("framework.func_graph", "FuncGraph")("tfdb_custom_gradient")
+    with graph.as_default():
+        places = [tf.raw_ops.Placeholder(dtype=each.dtype, shape=each.shape) for each in gradients]
+        return graph, places, list(function(op, *places))
 
 
 def replace_record(patches: Patches, make: Callable[[Any], Any]) -> None:

@@ -222,15 +222,18 @@ def read_from(op: Any, value: Any, inputs: Sequence[Any]) -> list[Any]:
     return [tf.gather_nd(value, inputs[0])] if op.type == "ResourceGatherNd" else [value]
 
 
-def run_op(op: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Run one op of a graph eagerly on other inputs; whatever it raises passes through."""
+def run_op(op: Any, inputs: Sequence[Any], recorded: bool = False) -> list[Any]:
+    """Run one op of a graph eagerly on other inputs, seen by the open tapes if `recorded`; what it raises passes."""
     flat: list[Any] = []
     for attribute in op.op_def.attr:
         if attribute.name in op.node_def.attr:
             flat += [attribute.name, eager_attribute(op, attribute.name, attribute.type)]
     context = private("eager.context", "context")()
     made = private("eager.execute", "execute")(op.type, len(op.outputs), list(inputs), tuple(flat), context)
-    return list(made) if isinstance(made, list | tuple) else []
+    outputs = list(made) if isinstance(made, list | tuple) else []
+    if recorded and outputs:
+        private("eager.backprop", "record_gradient")(op.type, list(inputs), tuple(flat), outputs)
+    return outputs
 
 
 def eager_attribute(op: Any, name: str, kind: str) -> Any:

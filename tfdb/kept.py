@@ -33,6 +33,16 @@ class Keeper:
                 self.patches.replace(internals_errors.iterator_module(), name, self.watching)
             for owner, name in internals_errors.python_error_doors():
                 self.patches.replace(owner, name, self.catching)
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Keep what iterators give in the graphs that are being traced already."""
+        graph = internals.current_graph()
+        while graph is not None:
+            for op in [each for each in graph.get_operations() if each.type.startswith("IteratorGetNext")]:
+                with graph.as_default():
+                    self.keep(graph, op.outputs)
+            graph = getattr(graph, "outer_graph", None)
 
     def remove(self) -> None:
         """Stop keeping, and let go of what was kept."""

@@ -75,6 +75,15 @@ class Lost:
     sources: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a tape differentiates in a graph: tensors by name, the line that asks, whether it is for variables."""
+
+    names: tuple[str, ...]
+    line: UserLine | None
+    trains: bool
+
+
 class TapeLog:
     """The record of this process's tapes and, while `install`ed on a thread, of its ops."""
 
@@ -89,6 +98,7 @@ class TapeLog:
         self.assigns: list[Op] = []
         self.reads: list[Read] = []
         self.in_graphs: weakref.WeakKeyDictionary[Any, dict[str, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+        self.targets: weakref.WeakKeyDictionary[Any, list[Target]] = weakref.WeakKeyDictionary()
         self.python_calls: dict[bytes, UserLine | None] = {}
         self.killers: dict[str, bool] = {}
         self.logging = False
@@ -120,6 +130,7 @@ class TapeLog:
         self.remove_ops()
         self.patches.remove()
         self.lasting, self.lost = False, None
+        self.targets.clear()
 
     def remove_ops(self) -> None:
         """Keep no ops from now on, and forget those that were kept.  Idempotent."""
@@ -173,21 +184,36 @@ class TapeLog:
             if recording is None or not self.at_prompt():
                 if recording is not None and recording.asked:
                     tell(tape, recording, args[0] if args else kwargs.get("target"))
-                return self.noting(original, tape, args, kwargs)
+                return self.noting(original, tape, args, kwargs, sys._getframe(1))
             with internals_gradients.aside(tape):
                 return original(tape, *args, **kwargs)
 
         return gradient
 
-    def noting(self, original: Callable[..., Any], tape: Any, args: Any, kwargs: Any) -> Any:
+    def noting(self, original: Callable[..., Any], tape: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
         """A gradient of the program's; one with a None in it is kept in mind, for `why`, until the next."""
         import tensorflow as tf
 
         found = original(tape, *args, **kwargs)
         given = dict(zip(("target", "sources"), args, strict=False)) | kwargs
+        if (graph := internals.current_graph()) is not None:
+            self.note_target(graph, given.get("target"), given.get("sources"), frame)
         lost = any(each is None for each in tf.nest.flatten(found))
         self.lost = Lost(tape, given.get("target"), given.get("sources")) if lost else None
         return found
+
+    def note_target(self, graph: Any, target: Any, sources: Any, frame: FrameType | None) -> None:
+        """Remember, as long as the graph lives, what is differentiated in it."""
+        leaves = [t for t in flat(target) if internals.is_symbolic(t) and t.graph is graph]
+        if leaves:
+            trains = any(hasattr(source, "handle") for source in flat(sources))
+            made = Target(tuple(tensor.name for tensor in leaves), user_line(frame), trains)
+            self.targets.setdefault(graph, []).append(made)
+
+    def targets_in(self, graph: Any) -> list[Target]:
+        """What is differentiated in a graph: for variables, where any is, else for tensors."""
+        found = self.targets.get(graph, [])
+        return [each for each in found if each.trains] or found
 
     def renew(self) -> None:
         """The recordings that go on now."""

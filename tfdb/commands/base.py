@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         here: Any
         page: Any
         substitutes: Any
+        activations_here: Any
+        tapes_here: Any
         target: Any
         undisturbed: Any
         value_of: Any
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         use_rawinput: bool
 
         def _getval(self, arg: str) -> Any: ...
+        def _getval_except(self, arg: str, frame: Any = None) -> Any: ...
         def _error_exc(self) -> None: ...
         def _add_to_breaks(self, filename: str, lineno: int) -> None: ...
         def _prune_breaks(self, filename: str, lineno: int) -> None: ...

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes, tensors
+from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes
 from tfdb.asked import Asked, asked
-from tfdb.commands.base import PromptBase
+from tfdb.commands.backward import AGAIN, BackwardCommands, shown
 from tfdb.errors import TfdbError
 from tfdb.lostgrads import Question
 from tfdb.sourcemap import Activation
@@ -17,7 +17,7 @@ NO_GRADIENTS = "No gradients provided for any variable"
 MOST_NAMES = 8
 
 
-class GradientCommands(PromptBase):
+class GradientCommands(BackwardCommands):
     """`why` for lost gradients, and `tape`."""
 
     def do_why(self, arg: str) -> None:
@@ -131,52 +131,6 @@ class GradientCommands(PromptBase):
         except TfdbError as error:
             self.error(str(error))
 
-    def do_backward(self, arg: str) -> None:
-        """backward EXPRESSION
-
-        Show the gradient that comes to a tensor of the forward pass, at the moment the program asks the innermost tape
-        for gradients.  It works at stops in eager code, inside the tape; in a graph, `rerun` leads there.
-
-        Example:
-
-            (tfdb) backward hidden
-            (tfdb) backward h[0], logits
-        """
-        try:
-            for name, tensor in self.named_tensors(arg):
-                self.lasting_tape()[1].asked.append((name, tensor, self.say_gradient))
-        except TfdbError as error:
-            self.error(str(error))
-
-    def named_tensors(self, arg: str) -> list[tuple[str, Any]]:
-        """The tensors that a list of expressions names."""
-        try:
-            parts = ast.parse(f"({arg},)", mode="eval").body
-        except SyntaxError as error:
-            raise TfdbError(f"cannot read {arg!r}") from error
-        names = [ast.unparse(part) for part in getattr(parts, "elts", ())]
-        found = [(name, self.value_of(name)) for name in names]
-        if not found or not all(hasattr(value, "_id") and lostgrads.is_tensor(value) for _, value in found):
-            raise TfdbError("backward takes tensors, for example `backward hidden`")
-        return found
-
-    def say_gradient(self, name: str, gradient: Any) -> None:
-        """Print a gradient that was asked for."""
-        line = "None" if gradient is None else shown(gradient, "")
-        self.message(f"gradient of {name}  {line}")
-
-    def lasting_tape(self) -> tuple[Any, tapes.Recording]:
-        """The innermost tape, if gradients can be had of it without using it up."""
-        if self.graph_stop is not None:
-            raise TfdbError("a graph's gradients were built when it was traced: `rerun` runs it eagerly, stop there")
-        tape = next(iter(self.tapes_here()), None)
-        recording = tapes.log.recording_of(tape) if tape is not None else None
-        if tape is None or internals_gradients.handle_of(tape) is None:
-            raise TfdbError("no tape is open here, or it is used up")
-        if recording is None:
-            raise TfdbError("this tape opened before tfdb's first prompt: a gradient now would use it up")
-        return tape, recording
-
     def tapes_here(self) -> list[Any]:
         """The tapes in this stop's frames and those that record now, innermost first."""
         if not internals.loaded():
@@ -188,22 +142,41 @@ class GradientCommands(PromptBase):
 
     def gradients(self, arg: str) -> Iterator[str]:
         """The lines of gradients computed on demand."""
-        value = self.value_of(f"({arg},)")
-        target, sources = (value[0], value[1]) if len(value) == 2 else (value[0], None)
-        tape, _ = self.lasting_tape()
-        leaves = list(sites.flat(list(tape.watched_variables()) if sources is None else [sources]))
-        targets = lostgrads.flat([target])
-        if not all(lostgrads.is_tensor(each) for each in (*targets, *leaves)):
-            raise TfdbError("a gradient is of tensors, for tensors or variables")
-        found = internals_gradients.gradient(internals_gradients.handle_of(tape), targets, leaves)
+        parts = expressions(arg)
+        if self.graph_stop is not None and self.graph_stop.hit is not None:
+            leaves, found = self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)
+            yield AGAIN
+        else:
+            leaves, found = self.by_the_tape(*parts)
         names = lostgrads.names_of(leaves, self.curframe)
         for name, gradient in zip(names, found, strict=True):
             yield shown(gradient, name) if gradient is not None else f"{name}  None"
 
+    def by_the_tape(self, target: str, sources: str | None = None) -> tuple[list[Any], list[Any]]:
+        """(sources, gradients) by the program's own tape, in eager code."""
+        wanted = self.value_of(sources) if sources is not None else None
+        targets = lostgrads.flat([self.value_of(target)])
+        tape, _ = self.lasting_tape()
+        leaves = list(sites.flat(list(tape.watched_variables()) if sources is None else [wanted]))
+        if not all(lostgrads.is_tensor(each) for each in (*targets, *leaves)):
+            raise TfdbError("a gradient is of tensors, for tensors or variables")
+        return leaves, internals_gradients.gradient(internals_gradients.handle_of(tape), targets, leaves)
 
-def shown(gradient: Any, name: str) -> str:
-    """One line about a gradient."""
-    return render.tensor_line(tensors.describe_leaf(gradient), render.terminal_width(), name=name)
+
+def expressions(text: str) -> list[str]:
+    """A loss and, after a comma, what it is differentiated for.
+
+    Raises:
+        TfdbError: the text is something else.
+    """
+    try:
+        tree = ast.parse(f"({text},)", mode="eval").body
+    except SyntaxError as error:
+        raise TfdbError(f"cannot read {text!r}") from error
+    parts = [ast.unparse(part) for part in getattr(tree, "elts", ())]
+    if not 1 <= len(parts) <= 2:
+        raise TfdbError("give a loss and, after a comma, what it is differentiated for")
+    return parts
 
 
 def tape_lines(found: list[Any]) -> list[str]:

@@ -1,11 +1,11 @@
 """`grads`: the table of the gradients of the last steps, or of an expression's."""
 
-import ast
 import sys
 
 from tfdb import gradrows, gradtable, internals, render, watchstops
 from tfdb.commands import options
-from tfdb.commands.base import PromptBase
+from tfdb.commands.backward import AGAIN, BackwardCommands
+from tfdb.commands.gradients import expressions
 from tfdb.errors import TfdbError
 from tfdb.normgate import norms
 
@@ -15,7 +15,7 @@ NOTHING = (
 )
 
 
-class GradTableCommands(PromptBase):
+class GradTableCommands(BackwardCommands):
     """The table of gradients at the prompt."""
 
     def do_grads(self, arg: str) -> None:
@@ -63,16 +63,13 @@ class GradTableCommands(PromptBase):
 
     def rows_on_demand(self, expression: str) -> list[gradtable.Row]:
         """The rows of an expression's gradients."""
-        try:
-            tree = ast.parse(f"({expression},)", mode="eval").body
-        except SyntaxError as error:
-            raise TfdbError(f"cannot read {expression!r}") from error
-        parts = [ast.unparse(part) for part in getattr(tree, "elts", ())]
-        if not 1 <= len(parts) <= 2:
-            raise TfdbError("grads takes a loss and, after a comma, what it is differentiated for")
+        parts = expressions(expression)
         if not internals.loaded():
             raise TfdbError("TensorFlow is not imported yet")
         value = self.value_of
         sources = (lambda: value(parts[1])) if len(parts) == 2 else None
+        if self.graph_stop is not None and self.graph_stop.hit is not None:
+            self.message(AGAIN)
+            return list(gradrows.rows_of(*self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)))
         with norms.quiet():
             return gradrows.on_demand(lambda: value(parts[0]), sources)

@@ -1,0 +1,179 @@
+"""`backward` and gradients of a stop in a graph: what is asked at the prompt -> the pass run again under a tape."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from tfdb import asked, executions, internals_gradients, lostgrads, nonegrads, render, sites, tapes, tensors
+from tfdb.commands.base import PromptBase
+from tfdb.errors import TfdbError
+from tfdb.passgrads import Loss, Pass
+
+AGAIN = "this pass, run again from the call's arguments"
+
+
+class BackwardCommands(PromptBase):
+    """Gradients of intermediate tensors, in eager code and in graphs."""
+
+    pass_of: tuple[Any, Pass | TfdbError] | None = None
+
+    def do_backward(self, arg: str) -> None:
+        """backward EXPRESSION
+
+        Show the gradient that comes to a tensor of the forward pass.  In eager code it is printed at the moment the
+        program asks the innermost tape for gradients.  In a graph it is shown at once: the pass is run again op by op
+        from the call's arguments and the variables at its beginning, under a tape of tfdb's own, up to the loss that
+        the program differentiates.  There `backward(NAME)` is also a function in expressions, for `display` above all.
+
+        Example:
+
+            (tfdb) backward hidden
+            (tfdb) display tf.norm(backward(hidden))
+        """
+        try:
+            found = self.named_tensors(arg)
+            if self.graph_stop is not None and self.graph_stop.hit is not None:
+                self.show_of_pass(found)
+                return
+            for name, tensor in found:
+                self.lasting_tape()[1].asked.append((name, tensor, self.say_gradient))
+        except TfdbError as error:
+            self.error(str(error))
+
+    def named_tensors(self, arg: str) -> list[tuple[str, Any]]:
+        """The tensors that a list of expressions names."""
+        try:
+            parts = ast.parse(f"({arg},)", mode="eval").body
+        except SyntaxError as error:
+            raise TfdbError(f"cannot read {arg!r}") from error
+        names = [ast.unparse(part) for part in getattr(parts, "elts", ())]
+        found = [(name, self.value_of(name)) for name in names]
+        if not found or not all(hasattr(value, "_id") and lostgrads.is_tensor(value) for _, value in found):
+            raise TfdbError("backward takes tensors, for example `backward hidden`")
+        return found
+
+    def say_gradient(self, name: str, gradient: Any) -> None:
+        """Print a gradient that was asked for."""
+        line = "None" if gradient is None else shown(gradient, "")
+        self.message(f"gradient of {name}  {line}")
+
+    def lasting_tape(self) -> tuple[Any, tapes.Recording]:
+        """The innermost tape, if gradients can be had of it without using it up."""
+        tape = next(iter(self.tapes_here()), None)
+        recording = tapes.log.recording_of(tape) if tape is not None else None
+        if tape is None or internals_gradients.handle_of(tape) is None:
+            raise TfdbError("no tape is open here, or it is used up")
+        if recording is None:
+            raise TfdbError("this tape opened before tfdb's first prompt: a gradient now would use it up")
+        return tape, recording
+
+    # -- graphs ---------------------------------------------------------------------------------------------------
+
+    def pass_here(self) -> Pass:
+        """The pass that this stop in a graph is in.
+
+        Raises:
+            TfdbError: it cannot be run again; the text says why.
+        """
+        stop = self.graph_stop
+        if self.pass_of is None or self.pass_of[0] is not stop:
+            try:
+                made: Pass | TfdbError = self.pass_again()
+            except TfdbError as error:
+                made = error
+            self.pass_of = (stop, made)
+        found = self.pass_of[1]
+        if isinstance(found, TfdbError):
+            raise found
+        return found
+
+    def pass_again(self) -> Pass:
+        """Run the pass of this stop again."""
+        hit = self.graph_stop.hit if self.graph_stop is not None else None
+        hook = self.session.planter.hooks.get(hit.point.number) if hit is not None else None
+        if hook is None or hit is None:
+            raise TfdbError("this stop is in no graph that could be run again")
+        calls = [call.given for call in reversed(list(self.session.door.active))]
+        return Pass(hook, hit.values, next((each for each in calls if executions.reaches(each, hook)), None))
+
+    def show_of_pass(self, found: Sequence[tuple[str, Any]]) -> None:
+        """Print the gradients of each loss for tensors of this stop."""
+        here = self.pass_here()
+        losses = self.losses_here(here)
+        again = [self.tensor_of_pass(here, name, value) for name, value in found]
+        for loss in losses:
+            gradients = here.gradients(loss.values, again)
+            if all(each is None for each in gradients) and len(losses) > 1:
+                continue
+            self.message(f"of the loss of {nonegrads.place(loss.line)} · {AGAIN}")
+            for (name, _), gradient in zip(found, gradients, strict=True):
+                self.say_gradient(name, gradient)
+
+    def losses_here(self, here: Pass) -> list[Loss]:
+        """The losses that the program differentiates in the graph of this stop."""
+        return here.losses(list(asked.losses(self.activations_here())))
+
+    def tensor_of_pass(self, here: Pass, name: str, value: Any) -> Any:
+        """A tensor of this stop as the re-run has it."""
+        again = here.again(value)
+        if again is None:
+            raise TfdbError(
+                f"{name} is no tensor of this pass: give the name of a local of the graph's innermost frame"
+            )
+        return again
+
+    def backward_of(self, value: Any) -> Any:
+        """`backward(tensor)` in expressions: the gradient of the one loss that depends on the tensor, or None.
+
+        Raises:
+            TfdbError: several losses do, or the pass cannot be run again.
+        """
+        here = self.pass_here()
+        again = self.tensor_of_pass(here, "this", value)
+        found = [g for loss in self.losses_here(here) if (g := here.gradients(loss.values, [again])[0]) is not None]
+        if len(found) > 1:
+            raise TfdbError("several losses depend on this tensor: the command `backward` shows each")
+        return found[0] if found else None
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression, in which `backward` is a function at a stop in a graph."""
+        in_graph = self.graph_stop is not None and self.graph_stop.hit is not None
+        taken = "backward" in self.curframe_locals or "backward" in self.curframe.f_globals
+        if not in_graph or taken or "backward(" not in expression:
+            return super().evaluate(expression)
+        names = {**self.curframe.f_globals, **self.curframe_locals, "backward": self.backward_of}
+        return eval(expression, names, self.curframe_locals)
+
+    def _getval_except(self, arg: str, frame: Any = None) -> Any:
+        if frame is not None or "backward(" not in arg:
+            return super()._getval_except(arg, frame)
+        try:
+            return self.evaluate(arg)
+        except Exception as error:
+            return Text(f"** {type(error).__name__}: {error} **")
+
+    def gradients_of_pass(self, target: str, sources: str | None) -> tuple[list[Any], list[Any]]:
+        """(sources, gradients) of an expression over this stop's names, for tensors of the pass and variables.
+
+        Without `sources`, they are the trainable variables that the graph reads.
+        """
+        here = self.pass_here()
+        leaves = list(here.variables()) if sources is None else list(sites.flat([self.value_of(sources)]))
+        if not all(lostgrads.is_tensor(each) for each in leaves):
+            raise TfdbError("a gradient is of tensors, for tensors or variables")
+        for leaf in leaves:
+            if not hasattr(leaf, "handle"):
+                self.tensor_of_pass(here, sources or "", leaf)
+        return leaves, here.of_expression(lambda: self.value_of(target), leaves)
+
+
+class Text(str):
+    """A text that `display` shows without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def shown(gradient: Any, name: str) -> str:
+    """One line about a gradient."""
+    return render.tensor_line(tensors.describe_leaf(gradient), render.terminal_width(), name=name)
