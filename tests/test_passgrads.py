@@ -161,14 +161,14 @@ def test_inside_fit_with_dropout_and_batch_normalisation() -> None:
         (tfdb) backward first
         of the loss of test_passgrads.py:... · this pass, run again from the call's arguments
         gradient of first  float32(4, 4) ...
-        (tfdb) p before.append([backward(first), first, self.parts[0].kernel.numpy(), x])
+        (tfdb) p KEPT.append([backward(first), first, self.parts[0].kernel.numpy(), x])
         None
         (tfdb) c
         ...
-        (tfdb) p before.append(self.parts[0].kernel.numpy())
+        (tfdb) p KEPT.append(self.parts[0].kernel.numpy())
         None
         (tfdb) c
-        """.replace("before", "__import__('test_passgrads').KEPT"),
+        """,
     )
     assert "run again" in printed
     (slope, first, kernel, batch), after = KEPT
