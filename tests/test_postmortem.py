@@ -1,11 +1,11 @@
 """Programs that fail -> the user's frames, with the values of the failing call, and what is said of the error."""
 
+import functools
 import io
 import linecache
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,17 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from wrecks import examined, frames_in, text_of
 
 import tfdb
 from tfdb import doors, postmortem, prompt, session
-from tfdb.commands.errors import postmortem_lines
 from tfdb.kept import Keeper
-from tfdb.postmortem import Wreck
 
 FILE = __file__
 VECTOR = tf.TensorSpec([None], tf.float32)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """One of the user's frames of a wreck: the function, the text of its line, and its names."""
-
-    function: str
-    source: str
-    names: dict[str, Any]
-
-
-def examined(program: Callable[[], object], keeper: Keeper | None = None) -> Wreck:
-    """The wreck of a program that must fail."""
-    try:
-        program()
-    except Exception as error:
-        return postmortem.examine(error, keeper)
-    raise AssertionError("the program did not fail")
-
-
-def frames_of(wreck: Wreck) -> list[Frame]:
-    """The frames of this file, outermost first, as the prompt would show them."""
-
-    def at(stack: list[Any]) -> list[Frame]:
-        return [
-            Frame(each.f_code.co_name, linecache.getline(FILE, line).strip(), dict(each.f_locals))
-            for each, line in stack
-            if each.f_code.co_filename == FILE
-        ]
-
-    return wreck.standing(at)
-
-
-def text_of(wreck: Wreck) -> str:
-    return "\n".join(postmortem_lines(wreck, 160))
+frames_of = functools.partial(frames_in, FILE)
 
 
 @pytest.fixture

@@ -90,6 +90,13 @@ def is_shown(op: str, each: Input) -> bool:
     return op != "Assert" or getattr(each.value, "dtype", None) not in ("string", "bool")
 
 
+def place_frame(place: Place, names: dict[str, Any]) -> LiveFrame:
+    """A frame of which only the place is known."""
+    function = syntax.function_around(source_text(place.filename), place.lineno)
+    first = function.lineno if function is not None and function.lineno <= place.lineno else 1
+    return LiveFrame(place.filename, place.lineno, place.function, first, (), names, {}, (), 0, False)
+
+
 def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
     """The tensor that left its graph, if that is the error."""
     if facts.place is None or "out of scope" not in facts.message:

@@ -64,7 +64,8 @@ class Operand:
 class Facts:
     """What is known of an error.
 
-    `text` is the source text of the file of `place`; `operands` are the failing op's inputs, or the tensors that the
+    `text` is the source text of the file of `place`; `forward` is the type of the op whose gradient the failing one is
+    part of, and `place` then that op's line; `operands` are the failing op's inputs, or the tensors that the
     failing line reads.  `elements` says that a function of a dataset was being traced.  `leak` says what a leaked
     tensor is called where it is used, and where it was made.
     """
@@ -74,6 +75,7 @@ class Facts:
     place: Place | None = None
     text: str = ""
     op: str = ""
+    forward: str = ""
     operands: tuple[Operand, ...] = ()
     leak: "Leak | None" = None
     function: str = ""

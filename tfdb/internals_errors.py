@@ -13,7 +13,7 @@ from typing import Any
 
 from tfdb import internals
 from tfdb.internals import private
-from tfdb.sourcemap import OWN
+from tfdb.sourcemap import GENERATED_FILE, OWN, is_hidden
 
 counter = itertools.count(1)
 
@@ -46,11 +46,12 @@ def is_tracing_boundary(frame: FrameType) -> bool:
 
 def symbolic_arguments(frame: FrameType) -> tuple[Any, Any] | None:
     """Of the frame that traces a function, the structure of its placeholders and that of what was passed for them."""
-    caller = frame.f_back
-    if frame.f_code.co_name != "_create_concrete_function" or caller is None:
+    if frame.f_code.co_name != "_create_concrete_function":
         return None
     bound = frame.f_locals.get("placeholder_bound_args")
-    if bound is None or "args" not in caller.f_locals:
+    theirs = (each for each in outward(frame.f_back) if not each.f_code.co_filename.startswith(OWN))
+    caller = next(theirs, None)
+    if bound is None or caller is None or "args" not in caller.f_locals:
         return None
     return (bound.args, bound.kwargs), (caller.f_locals["args"], caller.f_locals["kwargs"])
 
@@ -127,6 +128,39 @@ def failing_op(frame: FrameType | None) -> tuple[str, list[tuple[str, Any]]] | N
             if len(inputs) > len(arguments):
                 arguments = [f"{arguments[0]}[{n}]" if arguments else "" for n in range(len(inputs))]
             return names["op_type_name"], list(zip(arguments, inputs, strict=False))
+    return None
+
+
+def gradient_of(frame: FrameType | None) -> tuple[str, Any] | None:
+    """Of frames that add an op: the type of the op whose gradient it is part of, and that op (None: not known).
+
+    None where code of the program's own lies between the two: a gradient that it defines is charged to its own lines.
+    """
+    for each in outward(frame):
+        names, function = each.f_locals, each.f_code.co_name
+        if function == "_gradient_function" and "op_name" in names:
+            kept = [tensor for tensor in names.get("outputs") or () if internals.is_symbolic(tensor)]
+            scope = names.get("forward_pass_name_scope") or ""
+            return names["op_name"], kept[0].op if kept else op_in_scope(names["op_name"], scope)
+        if function == "_GradientsHelper" and getattr(names.get("op"), "type", None):
+            return names["op"].type, names["op"]
+        if not is_hidden(each.f_code.co_filename) or GENERATED_FILE in each.f_code.co_filename:
+            return None
+    return None
+
+
+def op_in_scope(op_type: str, scope: str) -> Any | None:
+    """The op of that type that was made under a name scope, in the graph that is being built or one around it."""
+    graph: Any = internals.current_graph()
+    kind: Any = internals.func_graph_class()
+    scope = scope.rstrip("/")
+    while isinstance(graph, kind):
+        made = [op for op in graph.get_operations() if op.type == op_type]
+        named = [op for op in made if op.name == scope]
+        inside = [op for op in made if op.name.rpartition("/")[0] == scope]
+        if named or len(inside) == 1:
+            return (named or inside)[0]
+        graph = graph.outer_graph
     return None
 
 

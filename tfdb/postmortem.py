@@ -1,13 +1,24 @@
 """An exception -> a Wreck: the whole stack with values, and what there is to say of the error in a few lines."""
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, failures, internals, internals_errors, numericfaults, refetch, syntax, tensors
+from tfdb import (
+    evidence,
+    failures,
+    forwardops,
+    internals,
+    internals_errors,
+    numericfaults,
+    refetch,
+    scenes,
+    syntax,
+    tensors,
+)
 from tfdb.evidence import Shown, place_of, source_text, text_of
 from tfdb.explain import Facts, Place, Reported, report
 from tfdb.explanations import explain
@@ -151,7 +162,7 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     whole = replace(whole, facts=replace(whole.facts, elements=values.from_dataset))
     note = f"raised while {traced_name(failure)} was being traced"
     note += f"; values are computed from {source}" if known else "; there are no values yet"
-    whole = replace(whole, notes=(note, *whole.notes))
+    whole = forwardops.relanded(replace(whole, notes=(note, *whole.notes)))
     again = None if known or failure.user is None else eager_wreck(whole)
     if again is not None:
         return again
@@ -184,7 +195,7 @@ def called_scene(wreck: Wreck, values: Values) -> Scene | None:
         if call is not None and running and wreck.reported.node:
             function, args, kwargs = call
             args, kwargs = values.filled((args, kwargs))
-            return refetch.run_again(function, args, kwargs, Target(wreck.reported.node), ())
+            return refetch.Call(function, args, kwargs).scene(Target(wreck.reported.node))
     return None
 
 
@@ -196,7 +207,8 @@ def traced_name(failure: Failure) -> str:
 
 def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     """A run-time error of a graph: the user's frames inside the graph, at the op that failed."""
-    found = scene_of(wreck, keeper)
+    dry = wreck.facts.error == "ResourceExhaustedError"
+    found = scenes.scene_of(wreck.failure.deepest, wreck.reported, dry, keeper)
     if found is None:
         return graph_alone(with_places(wreck))
     scene, note = found
@@ -226,6 +238,12 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
     """The wreck with the frames and inputs of the failing op."""
     entries = wreck.entries + tuple((frame, frame.lineno) for frame in scene.frames)
     user = next((frame for frame in reversed(scene.frames) if not frame.hidden), None)
+    if scene.error:
+        first = f"run again, an op that comes before {wreck.reported.node} fails, which the optimizer had left out"
+        reported = report(scene.error)
+        facts = replace(wreck.facts, message=reported.body)
+        notes = (f"{first}: {reported.message}", *wreck.notes)
+        wreck = replace(wreck, reported=replace(wreck.reported, node=scene.node), facts=facts, notes=notes)
     operands = tuple(evidence.input_operand(each) for each in scene.inputs)
     shown = tuple(
         Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
@@ -234,86 +252,10 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
     )
     place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
     text = source_text(place.filename) if place is not None else ""
-    facts = replace(wreck.facts, place=place, text=text, op=scene.op, operands=operands)
-    return replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES])
-
-
-def scene_of(wreck: Wreck, keeper: Keeper | None) -> tuple[Scene, str] | None:
-    """The failing op and its values, by running the call again, and a note that says how."""
-    places = [each for each in wreck.reported.places if not is_hidden(each.filename)]
-    dry = wreck.facts.error == "ResourceExhaustedError"
-    target = Target(wreck.reported.node, (places[-1].filename, places[-1].lineno) if places else None, dry)
-    frames = list(internals_errors.outward(wreck.failure.deepest))
-    for dataset in datasets_of(frames):
-        found = in_dataset(dataset, target)
-        if found is not None:
-            return found
-    calls = [call for frame in reversed(frames) if (call := internals_errors.function_call(frame)) is not None]
-    graph = next((name for frame in frames if (name := internals_errors.graph_called(frame))), "")
-    if not calls:
-        return None
-    function, args, kwargs = calls[0]
-    data = keeper.batch(graph) if keeper is not None else []
-    if iterators(args, kwargs) and not data:
-        return from_new_pass(function, args, kwargs, target)
-    scene = refetch.run_again(function, args, kwargs, target, data)
-    source = "with the batch it had" if data else "with the same arguments"
-    return (scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
-
-
-def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target) -> tuple[Scene, str] | None:
-    """Try the batches of a new pass over the data one by one."""
-    dataset = internals_errors.iterated_dataset(iterators(args, kwargs)[0])
-    if dataset is None:
-        return None
-    found = refetch.run_batches(function, args, kwargs, target, dataset)
-    if found is None:
-        return None
-    return (
-        found[0],
-        f"values: the graph was run again on batch {found[1] + 1} of a new pass over the data, which fails too",
-    )
-
-
-def iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The iterators among a call's arguments."""
-    import tensorflow as tf
-
-    return [each for each in tf.nest.flatten((args, kwargs)) if isinstance(each, tf.data.Iterator)]
-
-
-def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
-    """The datasets that were being iterated in these frames: by Python, or inside the called graph."""
-    for frame in frames:
-        call = internals_errors.function_call(frame)
-        owners = iterators(call[1], call[2]) if call is not None else [frame.f_locals.get("self")]
-        if call is None and frame.f_code.co_name != "_next_internal":
-            continue
-        yield from (found for each in owners if (found := internals_errors.iterated_dataset(each)) is not None)
-
-
-def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
-    """The failing op in a function of a dataset, by running that function on the dataset's elements again."""
-    last = target.node.split("/")[-1]
-    for wrapper, source in internals_errors.pipeline(dataset):
-        names = {
-            op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()
-        }
-        if target.node in names or last in names:
-            found = refetch.run_elements(wrapper, source, target)
-            if found is not None:
-                scene, number = found
-                return (
-                    scene,
-                    f"values: {wrapper_name(wrapper)} was run again on the dataset's elements; element {number} fails",
-                )
-    return None
-
-
-def wrapper_name(wrapper: Any) -> str:
-    """The user's function in a dataset."""
-    name = getattr(internals_errors.user_function(wrapper), "__name__", "a function")
-    return "a lambda" if name == "<lambda>" else f"{name}()"
+    forward = scene.gradient.forward if scene.gradient is not None else ""
+    facts = replace(wreck.facts, place=place, text=text, op=scene.op, forward=forward, operands=operands)
+    made = replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES])
+    return forwardops.told(made, scene.node)
 
 
 def with_places(wreck: Wreck) -> Wreck:
@@ -336,20 +278,13 @@ def inside_entries(wreck: Wreck) -> tuple[tuple[LiveFrame, int], ...]:
     inside = [each for each in places[last + 1 :] if not is_hidden(each.filename)]
     if wreck.reported.python:
         inside = [each for each in inside if (each.filename, each.function) not in python_places(wreck.failure.root)]
-    return tuple((place_frame(each, globals_of(wreck, each.filename)), each.lineno) for each in inside)
+    return tuple((evidence.place_frame(each, globals_of(wreck, each.filename)), each.lineno) for each in inside)
 
 
 def python_places(error: BaseException) -> set[tuple[str, str]]:
     """The files and functions of the Python traceback in the text of a graph's error."""
     text = str(error).split("\nTraceback (most recent call last)")[-1]
     return {(each.filename, each.function) for each in report(text).places}
-
-
-def place_frame(place: Place, names: dict[str, Any]) -> LiveFrame:
-    """A frame of which only the place is known."""
-    function = syntax.function_around(source_text(place.filename), place.lineno)
-    first = function.lineno if function is not None and function.lineno <= place.lineno else 1
-    return LiveFrame(place.filename, place.lineno, place.function, first, (), names, {}, (), 0, False)
 
 
 def globals_of(wreck: Wreck, filename: str) -> dict[str, Any]:

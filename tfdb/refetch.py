@@ -9,10 +9,12 @@ import io
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 from tfdb import internals, internals_errors
+from tfdb.explain import report
 from tfdb.origins import origin
 from tfdb.retrace import Input, Retrace, Scene, Target
 
@@ -31,34 +33,56 @@ def aside() -> Iterator[None]:
         sys.settrace(trace)
 
 
-def run_again(
-    function: Any, args: Sequence[Any], kwargs: dict[str, Any], target: Target, data: Sequence[Sequence[Any]]
-) -> Scene | None:
-    """Call a `tf.function` again up to the failing op; None when that op is not met."""
-    for by_line in (False, True):
-        retrace = Retrace(target, by_line, data)
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a `tf.function` to make again; `data` is what the iterators in its graph gave."""
+
+    function: Any
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    data: Sequence[Sequence[Any]] = ()
+
+    def scene(self, target: Target) -> Scene | None:
+        """Make the call up to the failing op; None when that op is not met.
+
+        Where another op fails before it, the scene is of that one: TensorFlow's optimizer had left it out, or it was
+        slower.
+        """
+        found, error = self.run(target, False)
+        if found is None and target.place is not None:
+            found, _ = self.run(target, True)
+        if found is None and error is not None and internals_errors.is_op_error(error):
+            target = Target(report(str(error)).node)
+            found = self.run(target, False)[0] if target.node else None
+            found = replace(found, error=str(error)) if found is not None else None
+        if found is None or found.gradient is None or not found.certain:
+            return found
+        return self.run(replace(target, gradient=found.gradient), False)[0] or found
+
+    def run(self, target: Target, by_line: bool) -> tuple[Scene | None, BaseException | None]:
+        """One run of a clone that the program never sees: the scene, and the error that ended it."""
+        retrace = Retrace(target, by_line, self.data)
         with aside(), retrace.installed():
-            retrace.clones[id(function)] = internals_errors.clone(function)
-            run_clone(retrace.clones[id(function)], args, kwargs)
-        if retrace.found is not None:
-            return retrace.found
-    return None
+            retrace.clones[id(self.function)] = internals_errors.clone(self.function)
+            error = run_clone(retrace.clones[id(self.function)], self.args, self.kwargs)
+        return retrace.found, error
 
 
-def run_clone(clone: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Trace the clone, call it, and put the variables back that it wrote."""
+def run_clone(clone: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> BaseException | None:
+    """Trace the clone, call it, and put the variables back that it wrote; the error that it raised."""
     try:
         graph = clone.get_concrete_function(*args, **kwargs).graph
-    except Exception:
-        return
+    except Exception as error:
+        return error
     before = [(variable, variable.read_value()) for variable in graph.variables]
     try:
         clone(*args, **kwargs)
-    except Exception:
-        pass
+    except Exception as error:
+        return error
     finally:
         for variable, value in before:
             variable.assign(value)
+    return None
 
 
 def run_elements(wrapper: Any, dataset: Any, target: Target) -> tuple[Scene, int] | None:
@@ -96,13 +120,10 @@ def run_batches(
     try:
         for number, batch in enumerate(dataset):
             data = [internals_errors.flat_element(dataset, batch)]
-            retrace = Retrace(target, False, data)
-            with aside(), retrace.installed():
-                retrace.clones[id(function)] = internals_errors.clone(function)
-                run_clone(retrace.clones[id(function)], args, kwargs)
-            if retrace.found is not None and retrace.found.certain:
-                return retrace.found, number
-            if retrace.found is None or time.monotonic() - began > SECONDS:
+            found = Call(function, args, kwargs, data).scene(target)
+            if found is not None and found.certain:
+                return found, number
+            if found is None or time.monotonic() - began > SECONDS:
                 return None
     except Exception:
         return None

@@ -8,7 +8,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfdb import internals, internals_errors
@@ -18,6 +18,8 @@ from tfdb.origins import known_names, name_of, origin, variable_shape
 from tfdb.sourcemap import Activation
 
 SILENT = ("PrintV2", "WriteSummary", "WriteScalarSummary", "WriteImageSummary", "WriteHistogramSummary", "WriteFile")
+GRADIENT = re.compile(r".*(?:^|/)(?:gradient_tape(?:_\d+)?|gradients)/(.+)/[^/]+$")  # TensorFlow's name scopes
+SOURCES = ("Placeholder", "Const", "NoOp")
 SAFE = ("Assert", "CheckNumerics", "ResourceGather", "ResourceGatherNd", "ReadVariableOp")
 
 
@@ -38,6 +40,7 @@ class Scene:
     """The failing op with the values of the failing pass; `frames` are outermost first, inside the graph only.
 
     `certain` says that the op was seen to fail on these inputs; otherwise it is the last pass before the failure.
+    `error` is the text of the error there, where it is not the one that was looked for.
     """
 
     op: str
@@ -45,6 +48,17 @@ class Scene:
     inputs: tuple[Input, ...]
     frames: tuple[LiveFrame, ...]
     certain: bool
+    gradient: "Gradient | None" = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """For an op of a gradient: the type of the op it is the gradient of, its node and its graph's name."""
+
+    forward: str
+    node: str
+    graph: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +66,20 @@ class Target:
     """The op looked for: its node's name in the message, and the user's line that made it, if the message says so.
 
     `dry`: the op is not tried, the first pass that comes to it is taken (it wants more memory than there is).
+    `gradient`: what is known of it when it is an op of a gradient; the frames are then those of its forward op.
     """
 
     node: str
     place: tuple[str, int] | None = None
     dry: bool = False
+    gradient: Gradient | None = None
+
+    @property
+    def suspects(self) -> set[str]:
+        """The nodes that the failing one may be the gradient of: shapes that do not fit fail in both, in any order."""
+        found = GRADIENT.match(self.node)
+        parts = [part.removesuffix("_grad") for part in found[1].split("/")] if found else []
+        return {"/".join(parts[:last]) for last in range(1, len(parts) + 1)}
 
 
 class Reached(Exception):
@@ -82,11 +105,13 @@ class Spot:
     origins: tuple[str, ...]
     shapes: tuple[tuple[int | None, ...] | None, ...]
     levels: list[Level] = field(default_factory=list)
+    gradient: Gradient | None = None
+    suspect: bool = False
 
     def scene(self, values: Sequence[Any], certain: bool) -> Scene:
         """What a hit of the hook saw; `values` are the op's inputs."""
         inputs = tuple(map(Input, self.arguments, self.names, values, self.origins, self.shapes))
-        return Scene(self.op, self.node, inputs, tuple(merged(self.levels)), certain)
+        return Scene(self.op, self.node, inputs, tuple(merged(self.levels)), certain, self.gradient)
 
 
 def merged(levels: Sequence[Level]) -> Iterator[LiveFrame]:
@@ -111,6 +136,9 @@ class Retrace:
         self.found: Scene | None = None
         self.clones: dict[int, Any] = {}
         self.waiting: dict[int, list[Any]] = {}
+        self.looking: dict[int, list[Any]] = {}
+        self.suspects = target.suspects
+        self.before: Spot | None = None
         self.busy = False
 
     @contextlib.contextmanager
@@ -151,7 +179,7 @@ class Retrace:
                 return self.feed(self.data.pop(0), kwargs.get("attrs") or {})
             node = internals_errors.future_name(graph, op_type, name)
             hook, spot = None, None
-            if self.wanted(op_type, node):
+            if self.wanted(op_type, node) or self.is_forward(graph, node) or node in self.suspects:
                 hook, spot, facts = self.plant(graph, op_type, node, list(inputs))
             op = original(graph, op_type, inputs, dtypes, input_types, name, *args, **kwargs)
             if spot is not None:
@@ -160,6 +188,10 @@ class Retrace:
                 facts += [attributes, len(op.outputs), op._is_stateful]
             if id(graph) in self.waiting and any(internals.called_functions(op.node_def.attr)):
                 op._add_control_inputs(self.waiting[id(graph)])
+            if op_type not in SOURCES:  # a later op must not fail before the hook of an earlier one has looked
+                op._add_control_inputs(self.looking.get(id(graph), ()))
+            if spot is not None:
+                self.looking.setdefault(id(graph), []).append(hook)
             return op
 
         return create_op
@@ -188,8 +220,14 @@ class Retrace:
         base = re.sub(r"_\d+$", "", self.target.node.split("/")[-1])
         return base in (op_type, re.sub(r"_\d+$", "", node.split("/")[-1])) and self.target.place is not None
 
+    def is_forward(self, graph: Any, node: str) -> bool:
+        """Whether an op about to be made is the one that the failing op is the gradient of."""
+        gradient = self.target.gradient
+        return gradient is not None and (gradient.node, gradient.graph) == (node, graph.name)
+
     def plant(self, graph: Any, op_type: str, node: str, inputs: list[Any]) -> tuple[Any, Spot | None, list[Any]]:
         """Add the hook for an op about to be made: in its graph, and in the graphs of the functions around it."""
+        wanted = self.wanted(op_type, node)
         stack = traced_stack(sys._getframe(2))
         stack = stack[next((n for n, each in enumerate(stack) if not each.hidden), len(stack)) :]
         if self.by_line and not any((each.filename, each.lineno) == self.target.place for each in stack):
@@ -201,8 +239,11 @@ class Retrace:
             origins = tuple(origin(tensor) for tensor in inputs)
             shapes = tuple(variable_shape(tensor) for tensor in inputs)
             spot = Spot(op_type, node, (), tuple(name_of(tensor, names) for tensor in inputs), origins, shapes)
+            spot.gradient, spot.suspect = gradient_here() if wanted else None, not wanted
             facts: list[Any] = []
             hook = self.plant_levels(graph, stack, spot, inputs, facts)
+            if self.is_forward(graph, node):
+                self.before = spot
             return hook, spot, facts
         finally:
             self.busy = False
@@ -225,6 +266,12 @@ class Retrace:
                     self.waiting.setdefault(id(each), []).append(hooks[-1])
         return hooks[0]
 
+    def as_forward(self, scene: Scene) -> Scene:
+        """The scene with the frames of the forward op, where it is that of a gradient op and they are known."""
+        if self.before is None or scene.gradient is None:
+            return scene
+        return replace(scene, frames=tuple(merged(self.before.levels)))
+
     def hitting(self, spot: Spot, level: Level, parts: list[Any], facts: list[Any]) -> Callable[..., None]:
         """The innermost hook: tries the op on this pass's inputs."""
 
@@ -234,12 +281,22 @@ class Retrace:
             level.values = values
             inputs = [part.make(values) if isinstance(part, Filled) else part for part in parts]
             certain = None if self.target.dry else fails(spot.op, inputs, *facts)
+            if spot.suspect and not certain:
+                return
             if certain or certain is None or self.found is None:
-                self.found = spot.scene(inputs, bool(certain))
+                self.found = self.as_forward(spot.scene(inputs, bool(certain)))
             if certain or self.target.dry:
                 raise Reached
 
         return hit
+
+
+def gradient_here() -> Gradient | None:
+    """What the op that is being made is the gradient of."""
+    found = internals_errors.gradient_of(sys._getframe(1))
+    if found is None:
+        return None
+    return Gradient(found[0], *(("", "") if found[1] is None else (found[1].name, found[1].graph.name)))
 
 
 def keeping(level: Level) -> Callable[..., None]:

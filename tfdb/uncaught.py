@@ -44,7 +44,9 @@ def exception_report(wreck: postmortem.Wreck) -> Report:
     return Report(
         reason="exception",
         line=stack[-1] if stack else None,
-        op=wreck.reported.op or wreck.facts.op or None,
+        op=wreck.facts.op or wreck.reported.op or None,
+        forward_op=wreck.facts.forward or None,
+        phase="gradient" if wreck.facts.forward else "forward",
         cause=wreck.sentence or f"{type(wreck.failure.root).__name__}: {wreck.reported.message}",
         inputs=tuple(NamedSummary(shown.name, shown.summary) for shown in wreck.shown),
         stack=stack,

@@ -129,6 +129,7 @@ def place_lines(wreck: Wreck) -> list[str]:
     place, op = wreck.facts.place, wreck.facts.op
     node = f'"{wreck.reported.node}"' if wreck.reported.node else ""
     what = " ".join(part for part in (op, node) if part)
+    what += f", the gradient of {wreck.facts.forward}" if wreck.facts.forward else ""
     where = f"{place.short} {place.function}()".replace("<module>()", "<module>") if place is not None else ""
     joined = " · ".join(part for part in (what, where) if part)
     return [joined] if joined else []
