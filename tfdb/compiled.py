@@ -93,7 +93,10 @@ def check(compiled: Compiled, code: float, tensors: Sequence[Any], names: Sequen
     """Add a check, when it can be seen from the step's end; returns its boolean tensor, None with nothing to check."""
     if not tensors:
         return None
-    good = fine(tensors, nan_only)
+    import tensorflow as tf
+
+    with tf.name_scope("tfdb_gate"):
+        good = fine(tensors, nan_only)
     if internals.current_graph() is compiled.step.graph:
         compiled.checks.append((code, good))
         compiled.names[code] = (*compiled.names.get(code, ()), *names)

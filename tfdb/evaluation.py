@@ -45,12 +45,13 @@ class Memory:
     """What variables hold in the course of an execution, by the id of their handle.
 
     `held` is what they held when the call began. Without it (`whole` false) a variable is read as it is now, which is
-    what it was unless the execution wrote it: those `written` are not known then.
+    what it was unless the execution wrote it: what it writes is not known then, save for those `unwritten` so far.
     """
 
-    def __init__(self, held: Mapping[int, Any], whole: bool) -> None:
+    def __init__(self, held: Mapping[int, Any], whole: bool, unwritten: Iterable[int] = ()) -> None:
         self.values: dict[int, Any] = dict(held)
         self.whole = whole
+        self.unwritten = frozenset(unwritten)
         self.unknown: dict[int, str] = {}
 
     def read(self, handle: Any) -> Any:
@@ -69,6 +70,10 @@ class Memory:
         """A variable is given a new value; the real one stays as it is."""
         self.values[id(handle)] = value
         self.unknown.pop(id(handle), None)
+
+    def keeps(self, handle: Any) -> bool:
+        """Whether it is known what a variable held when the call began, or that it still holds that."""
+        return id(handle) in self.values or id(handle) in self.unwritten
 
     def lose(self, handle: Any, why: str) -> None:
         """What a variable holds is not known from here on."""
@@ -89,8 +94,10 @@ class Evaluation:
         self.done = 0
         if not memory.whole:
             for _, tensor in self.writes():
-                if tensor.name in self.values:
-                    memory.lose(self.values[tensor.name], "has changed since this execution read it")
+                if tensor.name in self.values and not memory.keeps(self.values[tensor.name]):
+                    memory.lose(
+                        self.values[tensor.name], "is written by this call, and what it held before is not kept"
+                    )
 
     def writes(self) -> Iterator[tuple[Any, Any]]:
         """The ops that may write a resource, each with the resource's tensor."""

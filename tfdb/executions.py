@@ -158,15 +158,18 @@ def of_stop(hook: Any, values: Sequence[Any], given: Given | None) -> Execution:
     carried = {tensor.name: value for tensor, value in zip(hook.inputs, values, strict=False)}
     graph = internals_graphs.atomic_graph(given.function) if given is not None else None
     if given is None or graph is None:
-        return Execution([level_at(Evaluation(hook.graph, carried, Memory({}, False)), hook, carried)])
+        return alone(hook, carried)
     outer = outermost(given, graph)
     if same(graph, hook.graph):
         outer.evaluation.values.update(carried)
         return Execution([level_at(outer.evaluation, hook, carried)])
     path = next(paths(graph, hook.graph, ()), None)
-    if path is None:
-        return Execution([level_at(Evaluation(hook.graph, carried, Memory({}, False)), hook, carried)])
-    return Execution(descend(outer, path, hook, carried))
+    return Execution(descend(outer, path, hook, carried)) if path is not None else alone(hook, carried)
+
+
+def alone(hook: Any, carried: dict[str, Any]) -> Execution:
+    """The execution of a graph of which only what a hook carried is known."""
+    return Execution([level_at(Evaluation(hook.graph, carried, Memory({}, False)), hook, carried)])
 
 
 def level_at(evaluation: Evaluation, hook: Any, carried: dict[str, Any]) -> Level:

@@ -37,6 +37,7 @@ class Place:
     trips: int = 0
     skipped: int = 0
     last: float = 0.0
+    spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
 
 
 @dataclass(eq=False)
@@ -181,6 +182,7 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
         return tf.constant(True)
     step.gates += 1
     place.number = step.gates
+    place.spot = steps.spot()
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
         sums = tf.stack([total(tensor) for tensor in tensors])
         fine = tf.math.is_finite(tf.reduce_sum(sums))

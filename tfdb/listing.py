@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from . import render, tensors
+from . import graphtext, render, tensors
 from .errors import TfdbError
 from .evaluation import Unavailable
 from .executions import Execution, Level
 from .graphrecords import Fetched, Node
-from .graphtext import is_plumbing
 
 MOST_ROWS = 100  # without -a; a summary costs a pass over the elements
+MOST_REASONS = 5
 SORTS = ("time", "name", "op", "line", "size", "bad")
 PATTERN = Callable[[str], Any]
 
@@ -60,7 +60,7 @@ def nodes(execution: Execution, wish: Wanted) -> Iterator[tuple[Level, Node]]:
         for node in level.record.nodes:
             if level.evaluation.order[node.name] >= level.end or not node.outputs:
                 continue
-            if not wish.everything and not wish.name and not wish.op and is_plumbing(node):
+            if not wish.everything and not wish.name and not wish.op and graphtext.is_plumbing(node):
                 continue
             if re.search(wish.name, node.name) and (not wish.op or re.fullmatch(wish.op, node.op)):
                 yield level, node
@@ -112,6 +112,11 @@ def has_bad(array: np.ndarray, kind: str) -> bool:
         return False
 
 
+def badness_rank(array: np.ndarray) -> int:
+    """NaN before infinities before finite numbers."""
+    return 0 if has_bad(array, "nan") else 1 if has_bad(array, "inf") else 2
+
+
 def key(sort: str) -> Callable[[tuple[Level, Fetched, Any]], Any]:
     """What to sort rows by."""
     return {
@@ -119,7 +124,7 @@ def key(sort: str) -> Callable[[tuple[Level, Fetched, Any]], Any]:
         "op": lambda row: row[1].node.op,
         "line": lambda row: (line.file, line.line) if (line := row[1].node.line) else ("", 0),
         "size": lambda row: -(getattr(row[2], "nbytes", 0) or int(np.size(row[2]) if row[2] is not None else 0)),
-        "bad": lambda row: row[2] is None or not has_bad(tensors.to_array(row[2]), "inf"),
+        "bad": lambda row: 3 if row[2] is None else badness_rank(tensors.to_array(row[2])),
     }[sort]
 
 
@@ -162,13 +167,28 @@ def table(found: Sequence[tuple[Level, Fetched, Any]], wish: Wanted, width: int,
         )
         start = f"  {' '.join(parts)} "
         if value is None:
-            text = f"not available: {each.reason}"
+            text = "not available"
         else:
             text = render.tensor_line(tensors.describe_leaf(value), max(width - render.visible_width(start), 10), color)
         lines.append(render.shorten(start + text, width) if not color else start + text)
     if len(found) > len(shown):
         lines.append(f"… {len(found) - len(shown)} more: -n REGEX, -t OPTYPE, -f nan|inf|EXPR choose, -a shows all")
+    lines += [graphtext.wrapped(line, width, 4) for line in reasons([each for _, each, _ in shown])]
     return "\n".join(lines) if lines else "no tensor matches"
+
+
+def reasons(shown: Sequence[Fetched]) -> Iterator[str]:
+    """Why tensors are not available, each reason once with how many it holds for."""
+    roots = Counter(root_of(each.reason) for each in shown if each.reason)
+    for text, count in roots.most_common(MOST_REASONS):
+        yield f"  {count} not available: {text}"
+    if len(roots) > MOST_REASONS:
+        yield f"  … and {len(roots) - MOST_REASONS} other reasons (ni NODE tells a tensor's)"
+
+
+def root_of(reason: str) -> str:
+    """A reason without the op on the way to it."""
+    return re.sub(r"^needs \S+: ", "", reason)
 
 
 def place_text(node: Node, with_file: bool) -> str:

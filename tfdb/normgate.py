@@ -294,7 +294,8 @@ class NormWatch:
         waiting, scope.waiting = scope.waiting, []
         if not waiting:
             return
-        variables, added = changes(waiting)
+        with tf.name_scope("tfdb_norms"):
+            variables, added = changes(waiting)
         with self.quiet():
             given = Given("update", variables, added, [], scope.frame, scope.optimizer, scope.counts_first)
             passed, good = self.look(given)
@@ -321,7 +322,8 @@ class NormWatch:
             passed, good = group.passed
         if self.watches_updates and group is not None:
             known = value if hasattr(value, "dtype") else tf.convert_to_tensor(value, variable.dtype)
-            _, added = changes([(None, method, variable, known, (), {})])
+            with tf.name_scope("tfdb_norms"):
+                _, added = changes([(None, method, variable, known, (), {})])
             more, fine = self.look(Given("update", [variable], added, [], frame, None))
             passed, good, value = more if passed is None else passed, both(good, fine), after(more, [known])[0]
         if passed is not None and not hasattr(value, "dtype"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, flows, frames, internals, internals_gate, internals_norms, normexpr
+from . import blame, flows, frames, internals, internals_gate, internals_norms, normexpr, steps
 from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame, UserLine
@@ -51,6 +51,7 @@ class Place:
     next: int = 1  # to be added to what the optimizer has counted
     traced: list[Any] = field(default_factory=list)
     loss_line: UserLine | None = None
+    spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
 
 
 @dataclass(eq=False)
@@ -70,6 +71,7 @@ class Crossing:
     frames: tuple[Frame, ...]
     step: int | None
     compiled: bool = False
+    frame: Any = None  # of an eager step
 
     @property
     def over(self) -> tuple[str, ...]:
@@ -85,17 +87,20 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
     place = place_of(watch, given, [v for v, _ in live]) if live else None
     if place is None:
         return None, None
+    import tensorflow as tf
+
     values = [g for _, g in live]
-    measures = measure(place, values)
-    losses = [scalar(loss, scaling) for loss in given.losses if sees(internals.current_graph(), loss)]
     graph = internals.current_graph()
+    place.spot = steps.spot()
+    with tf.name_scope("tfdb_norms"):
+        measures = measure(place, values)
+        losses = [scalar(loss, scaling) for loss in given.losses if sees(graph, loss)]
     if graph is None:
         eagerly(watch, place, given, values, measures, losses)
         return None, None
     if place.ring is not None:
-        import tensorflow as tf
-
-        place.ring.write(tf.stack([measures[name] for name in place.columns]))
+        with tf.name_scope("tfdb_norms"):
+            place.ring.write(tf.stack([measures[name] for name in place.columns]))
     made = [loss for loss in given.losses if internals.is_symbolic(loss)]
     place.loss_line = flows.line_of_op(made[0].op) if made else None
     if internals.is_xla(graph):
@@ -176,7 +181,9 @@ def eagerly(
             )
             full = exactly(COLUMNS, [plain(value) for value in values]) if place.kind == "gradient" else None
             number = step_now(place) or (place.ring.total if place.ring is not None else None)
-            watch.cross(Crossing(threshold, place, value, known, full, list(numbers), stack, number))
+            crossing = Crossing(threshold, place, value, known, full, list(numbers), stack, number)
+            crossing.frame = given.frame
+            watch.cross(crossing)
 
 
 def plain(value: Any) -> np.ndarray:

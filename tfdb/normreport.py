@@ -21,8 +21,8 @@ WHAT = {
 
 def trip_of(crossing: Crossing) -> Trip:
     """The crossing as a trip of a gate."""
-    place = Place(None, crossing.place.kind, crossing.place.names)
-    return Trip(place, crossing.threshold, reason_of(crossing), (), ())
+    place = Place(None, crossing.place.kind, crossing.place.names, spot=crossing.place.spot)
+    return Trip(place, crossing.threshold, reason_of(crossing), (), (), frame=crossing.frame, xla=crossing.compiled)
 
 
 def reason_of(crossing: Crossing) -> str:

@@ -293,12 +293,12 @@ class Session:
         if self.stepping is not None and hit.point.event == "return":
             self.stepping = stopping.after_return(self.stepping, entries)
 
-    def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame]) -> None:
+    def stop_at_report(self, title: str, report: Any, stack: list[LiveFrame], trip: Any = None) -> None:
         """Open the prompt at the origin that a watch found; `title` is its screen, `report` what `why` explains."""
         real = [] if stack else self.door.frames_of("")
 
         def ask(frames: list[FrameType]) -> None:
-            stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report)
+            stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report, trip)
             with self.prompting():
                 self.debugger.graph_interaction(stop)
 

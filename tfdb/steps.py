@@ -164,6 +164,12 @@ def outward(graph: Any, last: Any) -> Iterator[Any]:
         graph = None if graph is last else getattr(graph, "outer_graph", None)
 
 
+def spot() -> tuple[Any, int] | None:
+    """The graph that ops are added to now and how many it has; None in eager code."""
+    graph = internals.current_graph()
+    return None if graph is None else (graph, len(graph.get_operations()))
+
+
 def current() -> Step | None:
     """The step that the ops added on this thread now belong to: the outermost one that gets its data as arguments."""
     graph = internals.current_graph()

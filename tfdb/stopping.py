@@ -37,6 +37,7 @@ class GraphStop:
     title: str = ""
     report: Any = None
     tracing: bool = False
+    trip: Any = None  # of a watch: the gate that failed
 
     def live_frame(self, frame: FrameType) -> LiveFrame | None:
         """What a frame object of this stop stands for, or None when it is an eager caller's."""

@@ -25,7 +25,7 @@ MOST_EVENTS = 2000  # of one process; a program that traces more has shown its p
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 OWN_TRACES = frozenset(
     os.path.join(FOLDER, f"{name}.py")
-    for name in ("graphs", "refetch", "retrace", "rerun", "compare", "probes", "repro")
+    for name in ("graphs", "trippedsteps", "refetch", "retrace", "rerun", "compare", "probes", "repro")
 )
 KERAS_STEPS = ("one_step_on_", "multi_step_on_")
 LONG_VALUE = 60  # characters of a Python value

@@ -81,9 +81,9 @@ class WatchStops:
 
     def tripped(self, trip: Trip, origin: Origin) -> None:
         """A step went bad: say so, in the user's frame of the origin."""
-        self.stop(origin.report, origin.frames)
+        self.stop(origin.report, origin.frames, trip)
 
-    def stop(self, report: Report, frames: Sequence[Frame]) -> None:
+    def stop(self, report: Report, frames: Sequence[Frame], trip: Trip | None = None) -> None:
         """Print the screen of a report, write it, and prompt or end."""
         self.write(report)
         terminal = hasattr(self.session.debugger, "shell")
@@ -92,7 +92,7 @@ class WatchStops:
             self.session.debugger.message(text)
             self.session.quit(Quit(1))
             raise Quit(1)
-        self.session.stop_at_report(text, report, [live_frame(frame) for frame in frames])
+        self.session.stop_at_report(text, report, [live_frame(frame) for frame in frames], trip)
 
     def write(self, report: Report) -> None:
         """Write the report where `--report` says."""

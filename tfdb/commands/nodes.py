@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from tfdb import executions, graphtext, internals_graphs, listing, render, tensors
+from tfdb import executions, graphtext, internals_graphs, listing, render, tensors, trippedsteps
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
@@ -28,12 +28,16 @@ class NodeCommands(PromptBase):
             TfdbError: no graph has run.
         """
         session = self.session
+        trip = self.graph_stop.trip if self.graph_stop is not None else None
         hit = self.graph_stop.hit if self.graph_stop is not None else None
         hook = session.planter.hooks.get(hit.point.number) if hit is not None else None
-        key = self.graph_stop if hook is not None else session.door.last
+        key = self.graph_stop if hook is not None or trip is not None else session.door.last
         if self.execution_of is None or self.execution_of[0] is not key:
-            if hook is not None and hit is not None:
-                calls = [call.given for call in reversed(list(session.door.active))]
+            calls = [call.given for call in reversed(list(session.door.active))]
+            if trip is not None:
+                last = [session.door.last] if session.door.last is not None else []
+                self.execution_of = (key, trippedsteps.of_trip(trip, [*calls, *last]))
+            elif hook is not None and hit is not None:
                 given = next((each for each in calls if executions.reaches(each, hook)), None)
                 self.execution_of = (key, executions.of_stop(hook, hit.values, given))
             else:
@@ -55,7 +59,8 @@ class NodeCommands(PromptBase):
         """
         try:
             rest, chosen = options.parse(arg, ("-a",), ("-f", "-n", "-t", "-s"))
-            wish = listing.wanted({**chosen, **({"-n": rest} if rest else {})})
+            order = {"-s": "bad"} if self.graph_stop is not None and self.graph_stop.trip is not None else {}
+            wish = listing.wanted({**order, **chosen, **({"-n": rest} if rest else {})})
             execution = self.execution()
             names = {**self.curframe.f_globals, **self.curframe_locals}
             found = listing.rows(execution, wish, names)
