@@ -298,7 +298,7 @@ class Session:
         real = [] if stack else self.door.frames_of("")
 
         def ask(frames: list[FrameType]) -> None:
-            stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report, trip)
+            stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report, trip=trip)
             with self.prompting():
                 self.debugger.graph_interaction(stop)
 

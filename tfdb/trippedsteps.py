@@ -18,6 +18,7 @@ from .executions import Execution, Level, same
 from .gate import Trip, gate
 
 EAGER = "this step ran eagerly, so there is no graph to look at: pt, p and u show its values"
+TRACING = "the function is being traced, it has not run yet"
 Known = dict[int, dict[str, Any]]  # values by tensor name, by the id of the graph
 
 
@@ -32,7 +33,7 @@ def of_trip(trip: Trip, calls: Sequence[Given]) -> Execution:
     if trip.xla and graph is not None:
         end = before_the_guard(graph)
     if graph is None:
-        return of_eager_step(trip)
+        return being_traced() if internals.current_graph() is not None else of_eager_step(trip)
     chain = list(around(graph))[::-1]
     known = carried(trip)
     given = next((each for each in calls if is_of(each, chain[0])), None)
@@ -76,6 +77,20 @@ def of_eager_step(trip: Trip) -> Execution:
         name = getattr(getattr(function, "__code__", None), "co_name", graphs.clean_name(graph.name))
         return Execution([Level(name, evaluation, end, frozenset())])
     raise TfdbError(EAGER)
+
+
+def being_traced(values: Sequence[Any] = ()) -> Execution:
+    """The graph that is being traced, as far as it is made: the one of these values, or of this thread.
+
+    Raises:
+        TfdbError: there is no op yet.
+    """
+    graph = next((each.graph for each in values if internals.is_symbolic(each)), internals.current_graph())
+    if graph is None:
+        raise TfdbError(TRACING)
+    evaluation = Evaluation(graph, {}, Memory({}, False))
+    evaluation.reasons.update({op.name: TRACING for op in evaluation.operations})
+    return Execution([Level(graphs.clean_name(graph.name), evaluation, len(evaluation.operations), frozenset())])
 
 
 def call(function: Callable[[], Any]) -> Any:

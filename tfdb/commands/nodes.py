@@ -27,22 +27,24 @@ class NodeCommands(PromptBase):
         Raises:
             TfdbError: no graph has run.
         """
-        session = self.session
-        trip = self.graph_stop.trip if self.graph_stop is not None else None
-        hit = self.graph_stop.hit if self.graph_stop is not None else None
-        hook = session.planter.hooks.get(hit.point.number) if hit is not None else None
-        key = self.graph_stop if hook is not None or trip is not None else session.door.last
+        session, stop = self.session, self.graph_stop
+        hook = session.planter.hooks.get(stop.hit.point.number) if stop is not None and stop.hit is not None else None
+        inside = stop is not None and (hook is not None or stop.trip is not None or stop.tracing)
+        key = stop if inside else session.door.last
         if self.execution_of is None or self.execution_of[0] is not key:
-            calls = [call.given for call in reversed(list(session.door.active))]
-            if trip is not None:
-                last = [session.door.last] if session.door.last is not None else []
-                self.execution_of = (key, trippedsteps.of_trip(trip, [*calls, *last]))
-            elif hook is not None and hit is not None:
-                given = next((each for each in calls if executions.reaches(each, hook)), None)
-                self.execution_of = (key, executions.of_stop(hook, hit.values, given))
-            else:
-                self.execution_of = (key, executions.of_call(session.door.last))
+            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(key))
         return self.execution_of[1]
+
+    def execution_at(self, stop: Any, hook: Any) -> Execution:
+        """The execution around a stop in a graph, or at the gate of a step."""
+        door = self.session.door
+        calls = [call.given for call in reversed(list(door.active))]
+        if stop.tracing:
+            return trippedsteps.being_traced([value for frame in stop.live[::-1] for value in frame.locals.values()])
+        if stop.trip is not None:
+            return trippedsteps.of_trip(stop.trip, [*calls, *([door.last] if door.last is not None else [])])
+        given = next((each for each in calls if executions.reaches(each, hook)), None)
+        return executions.of_stop(hook, stop.hit.values, given)
 
     def do_lt(self, arg: str) -> None:
         """lt [-f nan|inf|EXPR] [-n REGEX] [-t OPTYPE] [-s time|name|op|line|size|bad] [-a]
