@@ -16,6 +16,97 @@ from tfdb.watching import Watching
 HEAD = "import keras\nimport numpy as np\nimport tensorflow as tf\n\n"
 
 LOST = {
+    "dataset_detour": """
+w = tf.Variable([[1., 2.]])
+x = tf.ones([6, 1])
+with tf.GradientTape() as tape:
+    h = x @ w
+    ds = tf.data.Dataset.from_tensor_slices(h).batch(3)  #! TensorSliceDataset
+    loss = tf.constant(0.)
+    for b in ds:
+        loss += tf.reduce_sum(b ** 2)
+g = tape.gradient(loss, w)
+""",
+    "watched_too_late": """
+x = tf.constant([1., 2.])
+with tf.GradientTape() as tape:
+    y = x * x  #! Mul
+    tape.watch(x)
+    loss = tf.reduce_sum(y)
+g = tape.gradient(loss, x)
+""",
+    "second_derivative_of_something_linear": """
+w = tf.Variable([1., 2.])
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        loss = tf.reduce_sum(3. * w)
+    g = inner.gradient(loss, w)
+h = outer.jacobian(g, w)  #!
+""",
+    "second_derivative_taken_outside": """
+w = tf.Variable(2.)
+with tf.GradientTape() as outer:
+    with tf.GradientTape() as inner:
+        loss = w ** 3
+g = inner.gradient(loss, w)  #! Pow
+h = outer.gradient(g, w)
+""",
+    "metric_as_loss_eagerly": """
+m = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+metric = keras.metrics.MeanSquaredError()
+x = np.ones((4, 3), "float32")
+with tf.GradientTape() as tape:
+    p = m(x)
+    metric.update_state(np.zeros((4, 1)), p)  #! AssignVariableOp
+    loss = metric.result()
+g = tape.gradient(loss, m.trainable_variables)
+""",
+    "py_function_eagerly": """
+w = tf.Variable([1., 2.])
+def slow(a):
+    return tf.constant(a.numpy() ** 2)
+with tf.GradientTape() as tape:
+    z = w * 2.
+    q = tf.py_function(slow, [z], tf.float32)  #! EagerPyFunc
+    loss = tf.reduce_sum(q)
+g = tape.gradient(loss, w)
+""",
+    "sort_positions": """
+m = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        order = tf.argsort(m(x), axis=1)  #! TopKV2
+        loss = tf.reduce_mean(tf.cast(order, tf.float32) * 0.1)
+    return tape.gradient(loss, m.trainable_variables)
+step(tf.random.normal([2, 3]))
+""",
+    "ceil_in_a_jacobian": """
+x = tf.Variable([1., 2.])
+with tf.GradientTape() as tape:
+    y = tf.stack([tf.math.ceil(x[0]), tf.math.ceil(x[1])])  #! Ceil
+g = tape.jacobian(y, x)
+""",
+    "losses_as_floats": """
+m = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+x = np.ones((4, 3), "float32")
+losses = []
+with tf.GradientTape() as tape:
+    for i in range(4):
+        losses.append(float(tf.reduce_mean(m(x[i : i + 1]) ** 2)))  #!
+    loss = tf.reduce_mean(losses)
+g = tape.gradient(loss, m.trainable_variables)
+""",
+    "binary_weights": """
+class Binary(keras.layers.Layer):
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 2))
+    def call(self, x):
+        return x @ tf.where(self.w >= 0., 1., -1.)  #! GreaterEqual
+m = keras.Sequential([keras.Input((3,)), Binary()])
+m.compile("sgd", "mse")
+m.fit(np.ones((4, 3), "float32"), np.ones((4, 2), "float32"), verbose=0)
+""",
     "assign_path": """
 w = tf.Variable([1., 2.])
 state = tf.Variable([0., 0.], trainable=False)

@@ -384,6 +384,50 @@ def test_the_stop_stands_where_the_gradients_are_applied_with_the_values_of_the_
     assert [float(np.max(frame.locals[name])) for name in ("x", "loss", "gradient")] == [3.0, 6.0, 3.0]
 
 
+def test_the_forward_frames_are_one_up(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    small, large = tf.Variable([0.1], name="small"), tf.Variable([100.0], name="large")
+
+    def hidden(x: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(2):
+            x = tf.nn.relu(x * small)
+        return x
+
+    def loss_of(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(x * large)
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = loss_of(hidden(x))
+        for variable, gradient in zip([small, large], tape.gradient(loss, [small, large]), strict=True):
+            variable.assign_sub(0.1 * gradient)
+
+    step(tf.constant([3.0]))
+    first = step.python_function.__code__.co_firstlineno
+    found = normreport.origin(crossings.found[0])
+    inner = [(frame.line.function, frame.line.line - first) for frame in found.frames[-4:]]
+    assert crossings.found[0].over[0] == "small"
+    assert inner == [("step", 3), ("hidden", -6), ("loss_of", -2), ("step", 5)]
+    assert float(found.frames[-4].locals["loss"]) == pytest.approx(3.0, rel=1e-5)
+    assert [frame.line for frame in crossings.found[0].frames] == list(found.report.stack)
+
+
+def test_the_loss_line_of_eager_code_is_one_up(crossings: Crossings) -> None:
+    crossings.start("grad > 0")
+    w = tf.Variable([2.0], name="w")
+
+    def apply(gradient: tf.Tensor) -> None:
+        w.assign_sub(gradient)
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w * w)
+    apply(tape.gradient(loss, w))
+    lines = [(frame.line.function, frame.line.line) for frame in normreport.origin(crossings.found[0]).frames[-2:]]
+    first = apply.__code__.co_firstlineno
+    assert lines == [("test_the_loss_line_of_eager_code_is_one_up", first + 4), ("apply", first + 1)]
+
+
 @pytest.fixture
 def trips() -> Iterator[list[Trip]]:
     """The trips of `watch nan`, which is on."""

@@ -57,7 +57,8 @@ class Cut:
 
     `kind`: op (no gradient), unregistered, stop_gradient, python (numpy_function), assign, unrecorded (the tape was
     not recording), control (only a condition depends on it), integer (the variable itself), custom (a custom gradient
-    that gives None), disconnected (no path); callers add frozen and unwatched (sources that the tape does not know).
+    that gives None), disconnected (no path).  Callers add linear (a first gradient without the source in it), and
+    frozen, unwatched and late, of sources that the tape does not know, or not in time.
     `depth` counts the ops from the loss.
     """
 
@@ -69,7 +70,7 @@ class Cut:
     @property
     def on_purpose(self) -> bool:
         """Whether programs do this knowingly: then it is worth a word only when nothing at all is learned."""
-        return self.kind in ("stop_gradient", "disconnected", "frozen")
+        return self.kind in ("stop_gradient", "disconnected", "frozen", "linear")
 
     def rank(self) -> tuple[bool, bool, int]:
         """Which of several cuts to name first: the smallest."""
@@ -208,7 +209,8 @@ def back_to_floats(cone: Cone, key: Key, path: set[Key], sources: set[Key]) -> l
             floats = [source for source in inputs if cone.trainable(source)]
             if floats and node.op:
                 kind = "integer" if node.op in READS else node.kind or "op"
-                found.append(Cut(kind, node, (cone.dtype(floats[0]), cone.dtype(key)), depth_of(cone, node)))
+                before = key if kind == "integer" else floats[0]
+                found.append(Cut(kind, node, (cone.dtype(before), cone.dtype(key)), depth_of(cone, node)))
                 continue
             more = [source for source in inputs if source not in seen]
             seen.update(more)

@@ -23,6 +23,8 @@ STEPS = ("Round", "Rint", "Floor", "Ceil", "FloorDiv", "TruncateDiv")
 INDICES = ("ArgMax", "ArgMin", "TopKV2", "Unique", "UniqueV2", "Where", "LowerBound", "UpperBound", "Bucketize")
 SAMPLES = ("Multinomial", "StatelessMultinomial", "RandomPoissonV2", "StatelessRandomPoisson")
 
+DATASETS = ("TensorSliceDataset", "TensorDataset", "SparseTensorSliceDataset", "MapDataset", "GeneratorDataset")
+
 SMOOTH = "compute the loss from the values themselves (a probability, a logit), and compare only in metrics"
 OF_OP: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (COMPARISONS, "{op} compares, and gives {after}: there is no slope in a comparison", SMOOTH),
@@ -34,6 +36,8 @@ OF_OP: tuple[tuple[tuple[str, ...], str, str], ...] = (
      "use the log-probability of the sample in the loss, or a reparametrised or Gumbel-softmax sample"),
     (("Cast",), "Cast turns {before} into {after}: only floating and complex values carry a gradient",
      "stay in floating dtypes on the way to the loss"),
+    (DATASETS, "{op} puts the value into a dataset: what comes out of it is a constant",
+     "iterate over the inputs, and compute what is trained inside of the loop"),
     (("AsString", "StringFormat", "DecodeRaw", "EncodeBase64"), "{op} makes text: no gradient leads through it",
      "keep the numbers beside the text"),
 )  # fmt: skip
@@ -55,11 +59,14 @@ OF_KIND: dict[str, tuple[str, str]] = {
                "make it trainable, or tape.watch() it"),
     "unwatched": ("the tape does not watch {name}: it watches trainable variables, and what it is told to",
                   "call tape.watch() on it before it is used"),
+    "late": ("the tape was told to watch {name} only after {op} had used it", "call tape.watch() before it is used"),
     "replaced": ("{name} is no variable any more: {op} made a plain tensor of it, which the tape does not watch",
                  "update the variable in place: assign, assign_sub"),
     "custom": ("the custom gradient of {op} gives None here", "return a gradient for each input from it"),
     "used": ("this tape was used up by an earlier gradient", "open it with tf.GradientTape(persistent=True)"),
     "empty": ("there is no trainable variable to take a gradient for", "set trainable=True on what is to learn"),
+    "linear": ("{name} is not in the first gradient: the loss is linear in it, and what is zero everywhere "
+               "comes out None", "unconnected_gradients=tf.UnconnectedGradients.ZERO gives zeros instead"),
     "disconnected": ("the loss is not computed from {name}",
                      "check that the loss uses the model's output, and that these are its variables"),
 }  # fmt: skip

@@ -225,6 +225,12 @@ def python_token(frame: FrameType | None) -> bytes | None:
     return None
 
 
+def token_of(attrs: Any) -> bytes:
+    """The token among the attributes of an eager `EagerPyFunc`, as an op callback gets them."""
+    found = dict(zip(attrs[::2], attrs[1::2], strict=False)).get("token", b"") if attrs else b""
+    return found.encode() if isinstance(found, str) else bytes(found)
+
+
 def all_generated_lines() -> dict[tuple[str, int], tuple[str, int, str]]:
     """AutoGraph's maps for what any thread is tracing: a replica's thread runs code that the main one converted."""
     found: dict[tuple[str, int], tuple[str, int, str]] = {}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -17,6 +18,7 @@ from .report import UserLine
 from .sites import key_of
 from .tapes import Read, Recording
 
+UNNAMED = re.compile(r"tensor|(.*/)?Variable(_\d+)?")  # the program gave no name
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
 
@@ -119,7 +121,7 @@ class Inquiry:
             automatic = tape is None or internals_gradients.watches_variables(tape)
             return [] if automatic else [Cut("unwatched", node, depth=depth)]
         known = recording is not None and key_of(source) in recording.watched
-        return [] if known or recording is None else [Cut("unwatched", node, depth=depth)]
+        return [] if recording is None else [Cut("late" if known else "unwatched", node, depth=depth)]
 
     def replaced(self, source: Any) -> Node | None:
         """The op that made a source which is no variable any more, only a tensor computed from one."""
@@ -177,6 +179,10 @@ class Inquiry:
         read = self.last_read(sources)
         if read is not None:
             return Answer(Cut(PYTHON), read.line, names, how=read.how)
+        if (node := self.stored(sources)) is not None:
+            return Answer(Cut("op", node), self.flow.line(node), names)
+        if self.question.targets and all(tapes.name_of(t) in self.log.slopes for t in self.question.targets):
+            return Answer(Cut("linear"), sites.user_line(self.question.frame), names, detail=self.loss_line())
         if (found := self.in_text(sources)) is not None:
             return Answer(Cut(PYTHON), found[0], names, how=found[1])
         asked = sites.user_line(self.question.frame)
@@ -203,11 +209,20 @@ class Inquiry:
         values = [read for read in reads if read.how != "bool"]
         return next(reversed(values or reads), None) or self.read_before(sources)
 
+    def stored(self, sources: Sequence[Any]) -> Node | None:
+        """The op that put a value computed from the sources into a dataset, the last one before the loss."""
+        keys = self.reachable(sources)
+        end = max([self.number_of(t) for t in self.question.targets if is_tensor(t)], default=0)
+        ops = {id(op): op for op in self.log.ops.values() if op.op.endswith("Dataset") and op.number < end}
+        found = [op for op in ops.values() if not keys.isdisjoint(op.inputs) and any(is_float(d) for d in op.dtypes)]
+        return Node(found[-1].op, found[-1].inputs, found[-1].outputs, place=found[-1]) if found else None
+
     def read_before(self, sources: Sequence[Any]) -> Read | None:
         """The last time, before the tape opened, that something computed from the sources went into Python."""
         made = self.reachable(sources, ever=True) - {key_of(source) for source in sources}
         plain = {op.outputs[0] for op in self.log.ops.values() if op.op in READS}
-        reads = [r for r in self.log.reads if r.tensor in made - plain and r.how != "bool"]
+        began = self.question.recording.began if self.question.recording else 0
+        reads = [r for r in self.log.reads if r.tensor in made - plain and r.how != "bool" and r.number < began]
         return next(reversed(reads), None) if not any(internals.is_symbolic(t) for t in self.question.targets) else None
 
     def number_of(self, target: Any) -> float:
@@ -260,6 +275,11 @@ def nearest(at: UserLine, first: int, names: set[str] | None) -> tuple[UserLine,
     return UserLine(at.file, chosen.line, at.function), chosen.text
 
 
+def is_float(dtype: Any) -> bool:
+    """Whether a dtype is of numbers that can have a gradient."""
+    return bool(dtype.is_floating or dtype.is_complex)
+
+
 def same(one: Cut, other: Cut) -> bool:
     """Whether two cuts are of the same op."""
     return one.node is other.node and one.kind == other.kind
@@ -298,7 +318,8 @@ def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
     frames = blame.user_frames(frame)[-1:]
     places = [names for f in frames for names in (f.f_globals, f.f_locals)]
     local = {id(v): n for names in places for n, v in list(names.items()) if not n.startswith("_")}
-    return [
-        name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else local.get(id(source), "tensor")
-        for source in sources
-    ]
+    found = []
+    for source in sources:
+        known = name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else "tensor"
+        found.append(local.get(id(source), known) if UNNAMED.fullmatch(known) else known)
+    return found

@@ -70,9 +70,10 @@ class NoneWatch:
         """`GradientTape.gradient`, looked at before and after."""
 
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt() or self.inside:
-                return original(tape, target, sources, *args, **kwargs)
             frame = sys._getframe(1)
+            within = self.inside and internals_gradients.python_token(frame) is None
+            if replaying.active() or getattr(gate.local, "busy", 0) > 0 or tapes.log.at_prompt() or within:
+                return original(tape, target, sources, *args, **kwargs)
             self.guarded(self.before, tape, target, sources, frame)
             try:
                 with self.looking():

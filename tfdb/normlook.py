@@ -7,13 +7,14 @@ over the limit writes nothing.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import blame, flows, frames, internals, internals_gate, internals_norms, normexpr, steps
+from . import blame, flows, forwards, frames, internals, internals_gate, internals_norms, normexpr, steps
 from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame, UserLine
@@ -52,6 +53,7 @@ class Place:
     traced: list[Any] = field(default_factory=list)
     loss_line: UserLine | None = None
     spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
+    graph: Any = None  # a weak reference to the graph of the loss
 
 
 @dataclass(eq=False)
@@ -103,6 +105,7 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
             place.ring.write(tf.stack([measures[name] for name in place.columns]))
     made = [loss for loss in given.losses if internals.is_symbolic(loss)]
     place.loss_line = flows.line_of_op(made[0].op) if made else None
+    place.graph = weakref.ref(made[0].graph if made else graph)
     if internals.is_xla(graph):
         return None, under_xla(watch, place, given, measures, losses)
     return in_graph(watch, place, given, values, measures, losses), None
@@ -180,6 +183,7 @@ def eagerly(
                 Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(given.frame)
             )
             full = exactly(COLUMNS, [plain(value) for value in values]) if place.kind == "gradient" else None
+            place.loss_line = forwards.loss_line(given.frame, given.losses)
             number = step_now(place) or (place.ring.total if place.ring is not None else None)
             crossing = Crossing(threshold, place, value, known, full, list(numbers), stack, number)
             crossing.frame = given.frame

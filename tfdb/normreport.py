@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import internals_norms, screens
+from . import forwards, internals_norms, screens
 from .gate import Place, Trip
 from .normlook import XLA_NOTE, Crossing
 from .render import number
-from .report import Report
+from .report import Frame, Report
 from .thresholds import LARGEST, MAGNITUDES, SQUARES, UPDATE, WEIGHT
 from .tripreports import Origin
 
@@ -47,7 +47,16 @@ def origin(crossing: Crossing) -> Origin:
         stack=stack,
         notes=tuple(notes(crossing)),
     )
-    return Origin(report, crossing.frames)
+    return Origin(report, (*crossing.frames[:-1], *forward(crossing), *crossing.frames[-1:]))
+
+
+def forward(crossing: Crossing) -> tuple[Frame, ...]:
+    """The forward frames behind the stop: those of the worst variable, and the loss line."""
+    place = crossing.place
+    worst = next(iter(crossing.over), None) if crossing.threshold.kind in ("grad", "update") else None
+    variable = place.variables[place.names.index(worst)] if worst is not None else None
+    graph = place.graph() if place.graph is not None else None
+    return forwards.frames(crossing.frames, graph, variable, place.loss_line)
 
 
 def cause(crossing: Crossing) -> str:

@@ -63,7 +63,7 @@ def site_in_graph(frame: FrameType | None) -> blame.Site:
             if owner is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 called = owner
-                if line := blame.built.get(owner):
+                if (line := blame.built.get(owner)) and not hasattr(type(owner), "assign_add"):
                     owners.append((type(owner).__name__, line))
     return blame.Site(user[0] if user else None, tuple(user[::-1]), None, tuple(owners), called)
 

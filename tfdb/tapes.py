@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -21,6 +22,7 @@ from .report import UserLine
 from .sites import creating, flat, key_of, site_in_graph, user_line
 
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
+KEPT_SLOPES = 1 << 12
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 
 
@@ -99,6 +101,7 @@ class TapeLog:
         self.reads: list[Read] = []
         self.in_graphs: weakref.WeakKeyDictionary[Any, dict[str, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
         self.targets: weakref.WeakKeyDictionary[Any, list[Target]] = weakref.WeakKeyDictionary()
+        self.slopes: deque[Any] = deque(maxlen=KEPT_SLOPES)  # the latest gradients, by name
         self.python_calls: dict[bytes, UserLine | None] = {}
         self.killers: dict[str, bool] = {}
         self.logging = False
@@ -131,6 +134,7 @@ class TapeLog:
         self.patches.remove()
         self.lasting, self.lost = False, None
         self.targets.clear()
+        self.slopes.clear()
 
     def remove_ops(self) -> None:
         """Keep no ops from now on, and forget those that were kept.  Idempotent."""
@@ -198,7 +202,9 @@ class TapeLog:
         given = dict(zip(("target", "sources"), args, strict=False)) | kwargs
         if (graph := internals.current_graph()) is not None:
             self.note_target(graph, given.get("target"), given.get("sources"), frame)
-        lost = any(each is None for each in tf.nest.flatten(found))
+        flat_found = tf.nest.flatten(found)
+        self.slopes.extend(name_of(each) for each in flat_found if hasattr(each, "dtype"))
+        lost = any(each is None for each in flat_found)
         self.lost = Lost(tape, given.get("target"), given.get("sources")) if lost else None
         return found
 
@@ -237,8 +243,10 @@ class TapeLog:
 
     def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
         """TensorFlow's callback after every op, of eager code and of graphs being traced."""
-        del attrs, op_name
+        del op_name
         try:
+            if graph is None and op in ("EagerPyFunc", b"EagerPyFunc"):
+                self.python_calls[internals_gradients.token_of(attrs)] = user_line(sys._getframe(1))
             self.note(op, inputs, outputs, graph)
         except Exception as error:  # an op of the program must not fail for the debugger's sake
             self.trouble = error
@@ -353,6 +361,11 @@ class TapeLog:
             return original(func, inp, *args, **kwargs)
 
         return py_func_common
+
+
+def name_of(tensor: Any) -> Any:
+    """What names a tensor for a while: its number, or its graph and its name there."""
+    return (id(tensor.graph), tensor.name) if internals.is_symbolic(tensor) else key_of(tensor)
 
 
 def tell(tape: Any, recording: Recording, target: Any) -> None:
