@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = {
     "prompt": {
         "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "uncaught", "watchstops", "commands",
-        "completion", "callbacks", "extension", "remote",
+        "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops"},
     "TensorFlow": {
@@ -29,7 +29,7 @@ ROWS = {
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
-        "recorder", "replaying", "opwise",
+        "recorder", "replaying", "opwise", "skips", "told",
         "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",

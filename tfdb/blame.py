@@ -75,8 +75,23 @@ class Lines:
         self._lines: dict[int, tuple[Any, UserLine]] = {}
 
     def record(self, value: Any, frame: FrameType | None) -> None:
-        """Keep the stack's user line for `value`; objects that cannot be weakly referenced are left out."""
-        self.put(value, user_line(frame))
+        """Keep the stack's user line for `value`; objects that cannot be weakly referenced are left out.
+
+        What a library object builds for itself when it is first used belongs to the line that built that object.
+        """
+        self.put(value, self.maker_line(frame) or user_line(frame))
+
+    def maker_line(self, frame: FrameType | None) -> UserLine | None:
+        """The line of the innermost known object whose method is on the stack below the one that the user called."""
+        inside: list[Any] = []
+        for caller in outward(frame):
+            code = caller.f_code
+            if is_user_file(code.co_filename):
+                break
+            owner = caller.f_locals.get("self") if "self" in code.co_varnames[:1] else None
+            if owner is not None and not any(owner is each for each in inside):
+                inside.append(owner)
+        return next((line for owner in inside[:-1] if (line := self.get(owner))), None)
 
     def put(self, value: Any, line: UserLine | None) -> None:
         """Keep this line for `value`; None changes nothing."""

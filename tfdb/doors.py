@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, replaying, replicas, steps
+from . import blame, compiled, internals, internals_gate, replaying, replicas, skips, steps
 from .conditions import Watch
 from .elements import drawing, looping, unwrapping
 from .errors import Quit
@@ -27,18 +27,22 @@ new_patches = internals_gate.NewPatches()
 hooked: set[str] = set()
 
 
-def install(watches: Sequence[Watch], on_trip: Callable[[Trip], None]) -> None:
+def install(
+    watches: Sequence[Watch], on_trip: Callable[[Trip], None], is_told: Callable[[Trip], bool] = lambda trip: False
+) -> None:
     """Watch from now on: every tf.function traced from here on has its gates.  TensorFlow must be loaded.  Idempotent.
 
     `on_trip` is called at run time, before the bad values reach the weights, on the thread that found them; when it
     returns, the program goes on as it would have; `errors.Quit` raised there ends the program's outermost graph call.
+    Trips for which `is_told` is true are passed over.
     """
-    gate.watches, gate.on_trip = tuple(watches), on_trip
+    gate.watches, gate.on_trip, gate.is_told = tuple(watches), on_trip, is_told
     gate.active, gate.meant = True, None
     if not patches.saved:
         patches.replace(internals_gate.tracing_module(), "func_graph_from_py_func", lambda f: steps.tracer(f, finish))
         patches.replace(internals.function_class(), "__call__", calling)
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
+        patches.replace(internals_gate.tape_class(), "__enter__", skips.entering)
         patches.replace(internals_gate.dataset_class(), "__init__", constructing)
         patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
         patches.replace(internals_gate.replica_thread_class(), "__init__", replicas.starting)
@@ -85,6 +89,7 @@ def uninstall() -> None:
     hooked.clear()
     blame.built.clear()
     blame.assigned.clear()
+    skips.end()
     replaying.last_drawn.clear()
     gate.calls = steps.Calls()
 
@@ -134,6 +139,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 compiled.after_call(self, args, kwargs, graph)
             return outputs
         call = gate.calls.enter(self, args, kwargs)
+        skips.around_call(call)
         try:
             outputs = original(self, *args, **kwargs)
             if is_compiled(self):
@@ -144,6 +150,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise gate.meant from None
             raise
         finally:
+            skips.after_call(call)
             gate.calls.leave(call)
 
     return __call__
@@ -191,6 +198,8 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
     def apply(self: Any, grads: Any, *args: Any, **kwargs: Any) -> Any:
         if replaying.active():
             return replaying.apply(self, method, scaled, original, grads, args, kwargs)
+        if skips.leaves_out(self):
+            return getattr(self, "iterations", None)
         if gate.busy:
             return original(self, grads, *args, **kwargs)
         pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
@@ -201,13 +210,21 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         def update(more: Sequence[Any] = (), names: Sequence[str] = ()) -> Any:
             kind = "scaled" if scaled else "gradient"
             late = kind == "gradient" and internals_gate.is_stateless(self) and internals.current_graph() is not None
-            passed = None if late else guard(gradients, variables, kind, frame, more, names)
+            passed = None if late else guard(gradients, variables, kind, self, frame, more, names)
+            if skips.leaves_out(self):
+                return getattr(self, "iterations", None)
             ready = after(passed, gradients)
             given = list(zip(ready, [v for _, v in pairs], strict=True)) if pairs is not None else ready
             finite = not late and internals_gate.has_finite_update(self)
-            deferred = Deferred(None if scaled or finite else variables, beside(more, names) if late else ([], []))
-            with gate.quiet(), compiled_guard(gradients, variables, scaled), deferred:
-                return original(self, given, *args, **kwargs)
+            deferred = Deferred(
+                None if scaled or finite else variables, beside(more, names) if late else ([], []), optimizer=self
+            )
+            gate.local.passed = passed
+            try:
+                with gate.quiet(), compiled_guard(gradients, variables, scaled), deferred:
+                    return original(self, given, *args, **kwargs)
+            finally:
+                gate.local.passed = None
 
         held = getattr(gate.local, "held", None)
         if held is None or scaled:
@@ -244,7 +261,13 @@ def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> l
 
 
 def guard(
-    gradients: list[Any], variables: list[Any], kind: str, frame: Any, more: Sequence[Any], labels: Sequence[str]
+    gradients: list[Any],
+    variables: list[Any],
+    kind: str,
+    optimizer: Any,
+    frame: Any,
+    more: Sequence[Any],
+    labels: Sequence[str],
 ) -> Any | None:
     """The gate of an optimizer's gradients, which they must wait for; None in eager code and under XLA.
 
@@ -260,7 +283,7 @@ def guard(
     if step is None or internals.is_xla(internals.current_graph()):
         return None
     others, named = beside(more, labels) if kind == "gradient" else take_pending(step)
-    return plant(Place(step, kind, (*names, *named), len(names)), [*tensors, *others])
+    return plant(Place(step, kind, (*names, *named), len(names), optimizer=optimizer), [*tensors, *others])
 
 
 def beside(more: Sequence[Any], labels: Sequence[str]) -> tuple[list[Any], list[str]]:
@@ -315,7 +338,7 @@ def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:
 def check_gradients(gradients: Any, sources: Any, frame: Any) -> None:
     """Eager gradients as the tape gives them: NaN is a fault here already, unless some loss is being scaled."""
     values, variables = steps.leaves(gradients), steps.leaves(sources)
-    if gate.scaling or len(values) != len(variables):
+    if gate.scaling or len(values) != len(variables) or skips.is_on():
         return
     tensors, names = floating(values, [name_of(variable) for variable in variables])
     if tensors:

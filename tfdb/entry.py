@@ -13,6 +13,7 @@ from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
 from tfdb.session import Session
 from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden
+from tfdb.terminated import Terminations
 from tfdb.watchstops import Ending, WatchStops
 
 _undo: list[Callable[[], None]] = []
@@ -34,8 +35,15 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     _undo.append(now.watches.watching.stop)
     now.watches.start(watches)
     debugger.start_at_once = bool(watches) or ending.no_prompt
+    terminations = Terminations(now.watches)
+    _undo.append(terminations.remove)
+
+    def imported() -> None:
+        now.arm()
+        terminations.install()
+
     watch = ImportWatch(
-        {name: lambda module: now.arm() for name in ("tensorflow", "keras", "tf_keras")} | {"ipdb": replace_set_trace},
+        {name: lambda module: imported() for name in ("tensorflow", "keras", "tf_keras")} | {"ipdb": replace_set_trace},
         lambda: any(in_site_packages(filename) for filename in debugger.breaks),
     )
     watch.install()

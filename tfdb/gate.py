@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals, internals_gate, steps
+from . import internals, internals_gate, internals_keras, steps
 from .conditions import Watch, badness, concerns, worst
 from .errors import Quit
 from .steps import Call, Step
@@ -26,7 +26,8 @@ from .turns import Turns
 class Place:
     """One gate: what it looks at (`kind`: gradient, update, variable, output or scaled) and under which names.
 
-    The first `weights` names are those of variables, where a gate looks at other values too.
+    The first `weights` names are those of variables, where a gate looks at other values too.  `optimizer` is the one
+    whose update it stands before, None for writes by hand.
     """
 
     step: Step | None
@@ -38,6 +39,7 @@ class Place:
     skipped: int = 0
     last: float = 0.0
     spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
+    optimizer: Any = None
 
 
 @dataclass(eq=False)
@@ -79,6 +81,7 @@ class Gate:
     def __init__(self) -> None:
         self.watches: tuple[Watch, ...] = ()
         self.on_trip: Callable[[Trip], None] = lambda trip: None
+        self.is_told: Callable[[Trip], bool] = lambda trip: False
         self.active = False
         self.scaling = False
         self.turns = Turns()
@@ -154,10 +157,13 @@ class Gate:
                 return
             if self.meant is not None:
                 raise self.meant
+            if (trip.call is not None and trip.call.undo is not None) or self.is_told(trip):
+                return  # the user has skipped what this call writes, or was told of this fault before
             if not trip.watch.selective and not self.count(trip.watch):
                 return
             try:
-                with self.quiet(), internals_gate.eager_functions():
+                settings = trip.call.settings if trip.call is not None else {}
+                with self.quiet(), internals_gate.eager_functions(), internals_keras.settings_of(settings):
                     self.on_trip(trip)
             except Quit as meant:
                 self.meant = meant

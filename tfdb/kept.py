@@ -104,6 +104,10 @@ class Keeper:
                 return [values for handles in self.batches[name] if (values := read(handles))]
         return []
 
+    def latest(self) -> list[list[Any]]:
+        """What each iterator in the graph that was traced last gave last; empty when nothing was kept."""
+        return self.batch(next(reversed(self.batches), ""))
+
     def error(self, text: str) -> BaseException | None:
         """The kept exception that an error's text tells of, the newest first."""
         for error in reversed(self.errors):

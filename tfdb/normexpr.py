@@ -6,8 +6,9 @@ frame that called the step.
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -18,6 +19,7 @@ from . import blame, frames, internals, sites
 from .errors import TfdbError
 from .sourcemap import Activation
 from .steps import Call
+from .thresholds import WORDS
 
 said: set[str] = set()
 
@@ -61,15 +63,19 @@ def value_of(expression: str, names: dict[str, Any]) -> Any:
         value = eval(expression, names)  # noqa: S307 (it is what the user typed)
         return np.asarray(value).astype(bool)
     except Exception as error:
-        say(expression, error)
+        say(expression, error, names)
         return None
 
 
-def say(expression: str, error: Exception) -> None:
-    """Tell once why an expression cannot be watched here."""
+def say(expression: str, error: Exception, names: Collection[str] = ()) -> None:
+    """Tell once why an expression cannot be watched here, with a name of those known that may have been meant."""
     if expression not in said:
         said.add(expression)
-        sys.stderr.write(f"tfdb: watch {expression}: {type(error).__name__}: {error}, where gradients are applied\n")
+        wrong = getattr(error, "name", None) if isinstance(error, NameError) else None
+        near = difflib.get_close_matches(wrong, [*names, *WORDS], 1) if wrong else []
+        meant = f"; did you mean {near[0]}?" if near else ""
+        text = f"{type(error).__name__}: {error}, where gradients are applied{meant}"
+        sys.stderr.write(f"tfdb: watch {expression}: {text}; it is not looked at here\n")
 
 
 @dataclass(eq=False)
@@ -89,7 +95,7 @@ class Asked:
             if internals.is_symbolic(value):
                 return tf.reduce_any(tf.cast(value, tf.bool))
         except NameError as error:
-            say(expression, error)
+            say(expression, error, self.names)
             return tf.constant(False)
         except Exception as error:
             del error  # what tracing cannot compute, Python may

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import internals, internals_gate, internals_norms, normlook, replaying, steps
+from . import internals, internals_gate, internals_norms, normlook, replaying, skips, steps
 from .errors import Quit
 from .gate import gate
 from .gradhistory import Book
@@ -386,6 +386,7 @@ class NormWatch:
                     raise self.meant from None
                 raise
             finally:
+                skips.after_call(call)
                 self.calls.leave(call)
 
         return __call__

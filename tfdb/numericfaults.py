@@ -61,6 +61,26 @@ def origin_of(failure: Failure, keeper: Keeper | None) -> Origin | None:
     return as_seen(trip, failure) or found
 
 
+def origin_of_loss(frame: FrameType, keeper: Keeper) -> Origin:
+    """Where the bad loss of the last batch of the `fit` on this stack was made, with the weights as they are now."""
+    trip = Trip(Place(None, "check", ("loss",)), Watch("nan"), "nan", (np.array(np.nan),), ("nan",), frame=frame)
+    fit = next((each for each in internals_errors.outward(frame) if each.f_code.co_name == "fit"), frame)
+    names, parts = fit.f_locals, keeper.latest()
+    with lent_doors(), contextlib.suppress(Exception):  # a batch of another shape: then only what is known is said
+        data = tf_pack(names["iterator"].element_spec, parts[0])
+        origin, _ = search(trip, Replay(names["self"].train_step, (data,), {}, [], False))
+        if origin is not None:
+            return origin
+    return tripreports.without_replay(trip, "the step that made it was not watched")
+
+
+def tf_pack(spec: Any, parts: list[Any]) -> Any:
+    """The tensors of an element in the structure that its iterator gives."""
+    import tensorflow as tf
+
+    return tf.nest.pack_sequence_as(spec, parts, expand_composites=True)
+
+
 @contextlib.contextmanager
 def lent_doors() -> Iterator[None]:
     """Within the block the doors that a replay needs are there, and nothing is watched because of that."""

@@ -118,12 +118,17 @@ def back(log: Log, tensor: int) -> tuple[Finding | None, list[int]]:
 
 
 def is_made(log: Log, tensor: int) -> bool:
-    """Whether an infinite tensor got so by an op with finite inputs or came with the data, not as a constant."""
+    """Whether an infinite tensor got so by an op with finite inputs, came with the data, or is a weight.
+
+    Constants and variables that are not trained hold infinities on purpose: masks.
+    """
     for finding in origins(log, tensor):
         if finding.root is not None and finding.root in log.data:
             return True
-        if finding.index is not None and log.events[finding.index].variable is None:
-            return True
+        if finding.index is not None:
+            variable = log.events[finding.index].variable
+            if variable is None or getattr(variable, "trainable", False):
+                return True
     return False
 
 

@@ -12,8 +12,9 @@ LABEL = 10
 NAMES = {"nan": "NaN", "inf": "Infinity"}
 BEFORE_UPDATE = ("gradient", "tape", "update", "scaled")  # the gates that stand before the weights are written
 GOING_ON = {
-    "update": "c goes on, with the bad update; q ends",
+    "update": "c goes on, with the bad update; skip goes on without it; q ends",
     "skip": "c goes on, this step's update is left out; q ends",
+    "write": "c goes on, and writes it; skip leaves it out; q ends",
     "program": "c goes on as the program would; q ends",
 }
 
@@ -144,7 +145,9 @@ def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     rows = [("cause", report.cause), ("path", path_text(report, color)), ("fix", report.fix)]
     rows += [("note", note) for note in report.notes]
     ended = report.reason in ("grad", "watch", "none-grad") or report.place in ("", "check")
-    how = "program" if report.place not in BEFORE_UPDATE else "skip" if report.skips else "update"
+    how = "skip" if report.skips else "update"
+    if report.place not in BEFORE_UPDATE:
+        how = "write" if report.place in ("variable", "load") else "program"
     return rows if ended else [*rows, ("then", GOING_ON[how])]
 
 

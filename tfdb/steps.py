@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import internals, internals_gate
+from . import internals, internals_gate, internals_keras
 
 SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
 MARK = "_tfdb_step"
@@ -81,7 +81,10 @@ class Step:
 
 @dataclass(eq=False)
 class Call:
-    """A graph function that Python is running now: its real arguments and the frame that called it."""
+    """A graph function that Python is running now: its real arguments and the frame that called it.
+
+    `settings` are Keras' for the calling thread; `undo` is what to do when the call is over.
+    """
 
     function: Any
     args: tuple[Any, ...]
@@ -89,6 +92,8 @@ class Call:
     thread: int
     frame: FrameType
     number: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    undo: Callable[[], None] | None = None
 
 
 class Calls:
@@ -105,7 +110,8 @@ class Calls:
             return None
         self.depth.inside = True
         number = self.numbers[id(function)] = self.numbers.get(id(function), 0) + 1
-        call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number)
+        settings = internals_keras.thread_settings()
+        call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number, settings)
         self.active.append(call)
         return call
 

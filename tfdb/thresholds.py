@@ -7,6 +7,7 @@ a graph decides for itself, TensorFlow's.  So that both agree, every definition 
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ FORM = re.compile(
     r"(?P<kind>grad|update|loss)(?P<form>\.max|\.mean)?(?::(?P<names>\S+?))?\s*(?P<op>[<>]=?)\s*"
     r"(?P<limit>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf)(?P<rest>(?:\s.*)?)"
 )
+WORDS = ("nan", "inf", "none", "near", "grad", "update", "loss")
+CLOSE = 0.6  # difflib's ratio from which a bare name is taken for a misspelt word
 OPTION = re.compile(r"\s+(in|allow|every)\s+(\S+)$")
 
 
@@ -107,9 +110,11 @@ def parse_expression(text: str) -> Threshold:
     try:
         tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
-        raise WatchError(f"cannot watch {text!r}; usage: watch nan|inf|none | {USAGE}") from error
+        raise WatchError(f"cannot watch {text!r}; usage: watch nan|inf|none|near | {USAGE}") from error
+    if isinstance(tree.body, ast.Name) and (meant := difflib.get_close_matches(source.lower(), WORDS, 1, CLOSE)):
+        raise WatchError(f"cannot watch {source!r}: did you mean {meant[0]}? usage: watch nan|inf|none|near | {USAGE}")
     if isinstance(tree.body, ast.Constant):
-        raise WatchError(f"cannot watch {text!r}: it is always the same; usage: watch nan|inf|none | {USAGE}")
+        raise WatchError(f"cannot watch {text!r}: it is always the same; usage: watch nan|inf|none|near | {USAGE}")
     if starts_as_limit(tree):
         raise WatchError(f"cannot read {text!r}; usage: watch {USAGE}")
     return Threshold("expression", every=every, expression=source)

@@ -21,9 +21,11 @@ from .normgate import norms
 from .normlook import Crossing
 from .report import Report
 from .thresholds import Threshold
+from .told import told
 from .tripreports import Origin
 
 PACKAGES = ("tensorflow", "keras", "tf_keras")
+SILENT = conditions.parse("nan")
 
 
 class ImportWatcher(importlib.abc.MetaPathFinder):
@@ -56,13 +58,18 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
 
 
 class Watching:
-    """The watches of this process: parsed conditions, and what is called with each trip and its origin."""
+    """The watches of this process: parsed conditions, and what is called with each trip and its origin.
 
-    def __init__(self, on_stop: Callable[[Trip, Origin], None]) -> None:
+    `on_stop` returns whether the update that the trip stood before is being skipped.
+    """
+
+    def __init__(self, on_stop: Callable[[Trip, Origin], bool | None]) -> None:
         self.on_stop = on_stop
         self.watches: list[Watch] = []
         self.importing: ImportWatcher | None = None
         self.recording = False  # all columns of `grads`
+        self.silent = False  # note the first origin of a NaN, and stop for nothing
+        self.noted: Origin | None = None
 
     def start(self, texts: Sequence[str]) -> None:
         """Add watches; arms the doors now, or when TensorFlow is imported.
@@ -76,16 +83,22 @@ class Watching:
             sys.meta_path.insert(0, self.importing)
         self.arm()
 
+    def note_silently(self) -> None:
+        """From now on, note the first NaN's origin where no watch stops for it."""
+        self.silent = True
+        self.start([])
+
     def arm(self) -> None:
         """Install what can be installed by now."""
         limits = [watch for watch in self.watches if isinstance(watch, Threshold)]
         others = [watch for watch in self.watches if not isinstance(watch, Threshold)]
-        if internals.loaded() and others:
-            doors.install(others, self.tripped)
+        silent = [SILENT] if self.silent and not any(watch.kind == "nan" for watch in others) else []
+        if internals.loaded() and (others or silent):
+            doors.install([*others, *silent], self.tripped, told.covers)
             if any(watch.kind in ("nan", "inf") for watch in others):
                 internals_numerics.numerics_check.set_aside(say_set_aside)
             if lost := [watch for watch in self.watches if watch.kind == "none"]:
-                nonegrads.watch.install(lost, self.on_stop)
+                nonegrads.watch.install(lost, self.lost)
         if internals.loaded() and (limits or self.recording):
             norms.install(limits, self.crossed, self.recording)
 
@@ -100,19 +113,34 @@ class Watching:
             nonegrads.watch.remove()
             internals_numerics.numerics_check.put_back()
             doors.uninstall()
+        told.forget()
 
     def tripped(self, trip: Trip) -> None:
         """Find the origin, and say so, unless a watch leaves such origins out."""
-        if not trip.watch.selective:
-            self.on_stop(trip, replay.find_origin(trip))
+        if trip.watch is SILENT:
+            self.noted = self.noted or replay.find_origin(trip)
             return
-        origin = replay.find_origin(trip, lambda report: gate.concerned(trip, names_of(report)) is not None)
-        if gate.falling_under(trip, names_of(origin.report)) is not None:
-            self.on_stop(trip, origin)
+        if not trip.watch.selective:
+            origin = replay.find_origin(trip)
+            if told.is_same(trip, origin.report):
+                gate.hits[trip.watch] -= 1
+                return
+        else:
+            origin = replay.find_origin(trip, lambda report: gate.concerned(trip, names_of(report)) is not None)
+            if told.is_same(trip, origin.report) or gate.falling_under(trip, names_of(origin.report)) is None:
+                return
+        if not self.on_stop(trip, origin):
+            told.went_on(trip, origin.report)
+
+    def lost(self, trip: Trip, origin: Origin) -> None:
+        """A gradient is None: say so."""
+        self.on_stop(trip, origin)
 
     def crossed(self, crossing: Crossing) -> None:
         """A threshold was passed: say so."""
-        self.on_stop(normreport.trip_of(crossing), normreport.origin(crossing))
+        trip = normreport.trip_of(crossing)
+        trip.call = norms.calls.current()
+        self.on_stop(trip, normreport.origin(crossing))
 
 
 def say_set_aside() -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals, nonegrads, render, screens
+from tfdb import internals, nonegrads, render, screens, skips
 from tfdb.conditions import Watch
-from tfdb.errors import Quit
+from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
 from tfdb.report import Frame, Report
 from tfdb.session import Session
@@ -32,6 +32,8 @@ class WatchStops:
         self.session = session
         self.ending = ending
         self.watching = Watching(self.tripped)
+        self.trip: Trip | None = None
+        self.skipped = False
 
     def start(self, texts: Sequence[str]) -> None:
         """Watch for these conditions from now on.
@@ -74,14 +76,35 @@ class WatchStops:
             raise ValueError(f"no watch {chosen}")
         kept = [str(watch) for number, watch in enumerate(watches, 1) if number not in chosen]
         self.watching.stop()
-        if kept or self.watching.recording:
+        if kept or self.watching.recording or self.watching.silent:
             self.watching.start(kept)
         self.retrace_for_watches()
         return [lines[number - 1] for number in chosen]
 
-    def tripped(self, trip: Trip, origin: Origin) -> None:
-        """A step went bad: say so, in the user's frame of the origin."""
-        self.stop(origin.report, origin.frames, trip)
+    def tripped(self, trip: Trip, origin: Origin) -> bool:
+        """A step went bad: say so, in the user's frame of the origin.  Returns whether the user skips its update."""
+        self.trip, self.skipped = trip, False
+        try:
+            self.stop(origin.report, origin.frames, trip)
+        finally:
+            self.trip = None
+        return self.skipped
+
+    def tripped_late(self, origin: Origin) -> None:
+        """The program has found a bad value itself, after the fact: say where it came from."""
+        self.stop(origin.report, origin.frames)
+
+    def skip(self) -> str:
+        """Leave out the update that this stop stands before; returns what is left out, in words.
+
+        Raises:
+            TfdbError: this is no stop of a watch, or nothing stands behind it that could be left out.
+        """
+        if self.trip is None:
+            raise TfdbError("skip leaves out the update at a stop of `watch`; this is none")
+        said = skips.begin(self.trip)
+        self.skipped = True
+        return said
 
     def stop(self, report: Report, frames: Sequence[Frame], trip: Trip | None = None) -> None:
         """Print the screen of a report, write it, and prompt or end."""

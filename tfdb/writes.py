@@ -5,12 +5,13 @@ The doors of `variable.assign*` and `scatter_*`, and of reads, which must see wh
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, replaying, steps
+from . import blame, compiled, internals, internals_gate, replaying, skips, steps
 from .gate import Place, check_eager, floating, gate, plant
 
 
@@ -45,6 +46,7 @@ class Deferred:
     )
     graph: Any = None
     outer: Any = None
+    optimizer: Any = None
 
     def __enter__(self) -> Deferred:
         self.graph = internals.current_graph()
@@ -72,6 +74,8 @@ class Deferred:
         tensors, names = floating([w[3] for w in waiting], [name_of(w[2]) for w in waiting])
         if self.graph is None:
             check_eager(Place(None, "update", tuple(names)), tensors, sys._getframe(1))
+            if skips.is_on():
+                return
             passed = []
         else:
             passed = self.gated(tensors, names)
@@ -92,7 +96,7 @@ class Deferred:
             return []
         step = steps.current()
         (others, labels), self.beside = self.beside, ([], [])
-        place = Place(step, "update", (*names, *labels), len(names))
+        place = Place(step, "update", (*names, *labels), len(names), optimizer=self.optimizer)
         return [plant(place, [*tensors, *others])] if step is not None and tensors else []
 
 
@@ -120,6 +124,8 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             return replaying.assign(original, method, self, value, args, kwargs)
         if not gate.active:
             return original(self, value, *args, **kwargs)
+        if skips.leaves_out(self):
+            return self
         deferred = getattr(gate.local, "deferred", None)
         graph = internals.current_graph()
         if deferred is not None:
@@ -128,16 +134,27 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
                 return None
         elif not gate.busy:
             value = entering(self, value, method, graph, sys._getframe(1))
+            if skips.leaves_out(self):
+                return self
         if graph is not None and internals.is_xla(graph):
             value = compiled.assigned(graph, self, value, method)
         elif graph is not None and (step := steps.current()) is not None:
             steps.remember(step, self)
-            written = original(self, value, *args, **kwargs)
+            with after_gate(self, graph):
+                written = original(self, value, *args, **kwargs)
             step.written.append(getattr(written, "_parent_op", written))
             return written
         return original(self, value, *args, **kwargs)
 
     return assign
+
+
+def after_gate(variable: Any, graph: Any) -> contextlib.AbstractContextManager[Any]:
+    """An optimizer's count of its iterations needs no gradient, so it has to be told to wait for their gate."""
+    passed = getattr(gate.local, "passed", None)
+    if passed is None or passed.graph is not graph or not variable.dtype.is_integer:
+        return contextlib.nullcontext()
+    return passed.graph.control_dependencies([passed])
 
 
 def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> Any:

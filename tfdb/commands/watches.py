@@ -1,5 +1,7 @@
 """Commands that watch for bad values: `watch`, `unwatch`, and `why` at a watch's stop."""
 
+from typing import Any
+
 from tfdb import render, screens, watchstops
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
@@ -32,7 +34,8 @@ class WatchCommands(PromptBase):
         With a limit, `in` and `allow` choose the variables that count.  An EXPRESSION is looked at at the same place,
         over the names of the step; it costs nothing much where TensorFlow can compute it.
 
-        At the stop `c` goes on as the program would have, bad update included; `q` ends.
+        At the stop `c` goes on as the program would have, bad update included: that is one fault, and what comes of it
+        later does not stop again.  `skip` goes on without the update; `q` ends.
 
         Example:
 
@@ -52,6 +55,29 @@ class WatchCommands(PromptBase):
             self.error(str(error))
             return
         self.message(watches.listing()[-1])
+
+    def do_skip(self, arg: str) -> Any:
+        """skip
+
+        At a stop of `watch`: go on without this update.  Weights, the optimizer's slots and its count of iterations
+        stay as they are at the stop, metrics and batch statistics that are bad already get the values that the step
+        began with.  In a graph the update is taken back when the call is over, so of a function that runs several steps
+        in one call (`steps_per_execution`, a loop over a dataset) the steps after this one are left out too.  In eager
+        code nothing is written until the next gradient tape is opened.  `c` goes on with the bad update instead.
+
+        Example:
+
+            (tfdb) skip
+        """
+        if arg.strip():
+            self.error("skip takes no argument: it leaves out the update of this stop")
+            return None
+        try:
+            self.message(f"skipped: {watchstops.of(self.session).skip()}")
+        except TfdbError as error:
+            self.error(str(error))
+            return None
+        return self.do_continue("")
 
     def do_unwatch(self, arg: str) -> None:
         """unwatch [NUMBER ...]
