@@ -21,7 +21,7 @@ ROWS = {
         "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "uncaught", "watchstops", "commands",
         "completion", "callbacks", "extension", "remote", "terminated",
     },
-    "session": {"session", "stopping", "tracestops"},
+    "session": {"session", "stopping", "tracestops", "headers"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
         "gate", "replay", "tensors",

@@ -130,6 +130,8 @@ def test_headers_of_branches_and_loops_and_return() -> None:
         c                                         | Deleted breakpoint 1 at ...
         c                                         | rooted: for i in tf.range(2):
         c                                         | rooted: for i in tf.range(2):
+        c                                         | rooted: for i in tf.range(2):
+        p int(i)                                  | 1
         c                                         | rooted: while k < 2:
         p int(k)                                  | 0
         c                                         | rooted: while k < 2:
@@ -138,7 +140,7 @@ def test_headers_of_branches_and_loops_and_return() -> None:
         p int(k)                                  | 2
         c                                         | Deleted breakpoint 2 at ...
         p root.numpy().tolist()                   | [0.0, -1.0]
-        b                                         | Num Type         Disp Enb   Where / 3   breakpoint   keep yes   at ... / breakpoint already hit 2 times / 4   breakpoint   keep yes   at ... / breakpoint already hit 3 times
+        b                                         | Num Type         Disp Enb   Where / 3   breakpoint   keep yes   at ... / breakpoint already hit 3 times / 4   breakpoint   keep yes   at ... / breakpoint already hit 3 times
         cl 3                                      | Deleted breakpoint 3 at ...
         cl 4                                      | Deleted breakpoint 4 at ...
         c                                         | value 0 [0.0, -2.0] / value 1 [2.0, 6.0] / value 2 [4.0, 6.0] / value 3 [4.828427314758301, 6.0]

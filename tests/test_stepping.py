@@ -124,12 +124,14 @@ def test_loops_of_tensors_are_stepped_through_iteration_by_iteration() -> None:
         b loops              | Breakpoint 1 at ...
         c                    | loops: total = tf.constant(0)
         n                    | loops: for i in tf.range(n):
+        p i                  | *** NameError: name 'i' is not defined
         n                    | loops: if i == 1:
         p int(i), int(total) | (0, 0)
         n                    | loops: total = total + i
         n                    | loops: if total > 4:
         p int(i), int(total) | (0, 0)
         n                    | loops: for i in tf.range(n):
+        p int(i)             | 0
         n                    | loops: if i == 1:
         p int(i)             | 1
         n                    | loops: continue
@@ -138,6 +140,8 @@ def test_loops_of_tensors_are_stepped_through_iteration_by_iteration() -> None:
         p int(i), int(total) | (2, 0)
         n                    | loops: total = total + i
         n                    | loops: if total > 4:
+        n                    | loops: for i in tf.range(n):
+        p int(i), int(total) | (2, 2)
         n                    | loops: while total > 0:
         p int(total)         | 2
         n                    | loops: total = total - 3
@@ -237,8 +241,11 @@ def test_loops_that_python_unrolls() -> None:
         n             | unrolled: x = x * (k + 2)
         p k, float(x) | (0, 1.5)
         n             | unrolled: for k in range(2):
+        p k, float(x) | (0, 3.0)
         n             | unrolled: x = x * (k + 2)
         p k, float(x) | (1, 3.0)
+        n             | unrolled: for k in range(2):
+        p k, float(x) | (1, 9.0)
         n             | unrolled: layers = [tf.abs, tf.negative]
         n             | unrolled: for layer in layers:
         n             | unrolled: x = layer(x)
@@ -388,6 +395,7 @@ def test_display_follows_the_values() -> None:
         n                    | loops: if i == 1:
         n                    | loops: total = total + i
         n                    | CHANGED
+        n                    | loops: for i in tf.range(n):
         n                    | loops: while total > 0:
         n                    | loops: total = total - 3
         undisplay int(total) |

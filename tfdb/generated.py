@@ -24,11 +24,58 @@ def kind(filename: str, lineno: int) -> str | None:
 @functools.lru_cache(maxsize=1024)
 def kinds(filename: str) -> Mapping[int, str]:
     """The lines of a generated file on which something of the user's begins; empty when it cannot be read."""
+    return {lineno: found for lineno, found in reversed(list(walk(tree_of(filename).body, None)))}
+
+
+@functools.lru_cache(maxsize=64)
+def tree_of(filename: str) -> ast.Module:
+    """The tree of a generated file; an empty one when it cannot be read."""
     try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
+        return ast.parse("".join(linecache.getlines(filename)))
     except SyntaxError:
-        return {}
-    return {lineno: found for lineno, found in reversed(list(walk(tree.body, None)))}
+        return ast.Module([], [])
+
+
+@functools.lru_cache(maxsize=1024)
+def closures(filename: str) -> frozenset[int]:
+    """The first lines of the functions that AutoGraph made for branches and loops, not of the user's own."""
+    functions = (node for node in ast.walk(tree_of(filename)) if isinstance(node, ast.FunctionDef))
+    return frozenset(function.lineno for function in functions if is_own(function))
+
+
+def is_own(function: ast.FunctionDef) -> bool:
+    """Whether AutoGraph made the function; it decorates the user's."""
+    return CLOSURE.fullmatch(function.name) is not None and not function.decorator_list
+
+
+def leaving(filename: str, lineno: int) -> tuple[str, ...] | None:
+    """The flags, any of which true means that a loop was left by `break` or `return`; None for other lines.
+
+    `lineno` is the line of a `for_stmt` call, or of the test of a `while` loop.
+    """
+    return flags(filename).get(lineno)
+
+
+@functools.lru_cache(maxsize=1024)
+def flags(filename: str) -> Mapping[int, tuple[str, ...]]:
+    """What `leaving` answers, for each line of a generated file that it answers for."""
+    found: dict[int, tuple[str, ...]] = {}
+    own = [node for node in ast.walk(tree_of(filename)) if isinstance(node, ast.FunctionDef) and is_own(node)]
+    tests = {function.name: flags_in(function.body[-1]) for function in own if "_test" in function.name}
+    for function in own:
+        if function.name.startswith("loop_test"):
+            found[function.body[-1].lineno] = tests[function.name]
+    for node in ast.walk(tree_of(filename)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "for_stmt":
+            test = node.value.args[1]
+            found[node.lineno] = tests.get(test.id, ()) if isinstance(test, ast.Name) else ()
+    return found
+
+
+def flags_in(node: ast.AST) -> tuple[str, ...]:
+    """AutoGraph's flags that an expression reads."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and FLAG.fullmatch(each.id)}
+    return tuple(sorted(names))
 
 
 def walk(body: Sequence[ast.stmt], closure: ast.FunctionDef | None) -> Iterator[tuple[int, str]]:
@@ -40,13 +87,16 @@ def walk(body: Sequence[ast.stmt], closure: ast.FunctionDef | None) -> Iterator[
         found = of_statement(statement, closure)
         if found is not None:
             yield statement.lineno, found
+        for handler in getattr(statement, "handlers", ()):
+            if not is_guard(handler):
+                yield handler.lineno, STATEMENT
         for block in blocks(statement):
             yield from walk(block, closure)
 
 
 def of_function(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
     """A function of the user's begins on its `def` line; one of AutoGraph's own does not count."""
-    own = CLOSURE.fullmatch(function.name) is not None and not function.decorator_list
+    own = is_own(function)
     if own and function.name.startswith(SILENT):
         return
     if not own:
@@ -69,6 +119,12 @@ def of_statement(statement: ast.stmt, closure: ast.FunctionDef | None) -> str | 
         assert isinstance(statement.value, ast.Call)
         return None if tests_flag(statement.value.args[0]) else STATEMENT
     return STATEMENT
+
+
+def is_guard(handler: ast.ExceptHandler) -> bool:
+    """Whether AutoGraph put this handler around a `return`: it takes the flag back and raises again."""
+    first = handler.body[0]
+    return handler.type is None and isinstance(first, ast.Assign) and is_scaffolding(first)
 
 
 def is_scaffolding(statement: ast.Assign) -> bool:

@@ -3,16 +3,18 @@
 `plant` adds one hook for the line that a frame stands on; a `LineTracer` calls it for every line to stop at.
 """
 
+import functools
 import itertools
+import linecache
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_autograph
+from tfdb import internals, internals_autograph, syntax
 from tfdb.callsites import CallSite, OpenCalls
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
 from tfdb.ordering import Ordering, is_hook, without_hooks
@@ -23,7 +25,11 @@ EXPORTS = ("saved_model/save.py", "src/export/", "saved_model/function_serializa
 
 @dataclass(frozen=True, slots=True)
 class HookPoint:
-    """One planted line: what was known of it while tracing.  `frames` are outermost first."""
+    """One planted line: what was known of it while tracing.  `frames` are outermost first.
+
+    `unless` are the templates of flags: when one is true the line does not run in this pass.  `items` are the names
+    that the `for` loops around the line give their items.
+    """
 
     number: int
     event: str  # "line", "iteration" (a loop's header again), "return", or "call" for an explicit set_trace()
@@ -35,6 +41,8 @@ class HookPoint:
     condition: Any
     returned: Any
     replica: int | None = None
+    unless: Any = ()
+    items: tuple[str, ...] = ()
 
     @property
     def place(self) -> TracedFrame:
@@ -43,15 +51,31 @@ class HookPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """A header that is planted: its line, and the flags that tell whether the loop was left by `break` or `return`."""
+
+    lineno: int
+    left: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One run of a planted line, with the values that its tensors have in this pass."""
 
     point: HookPoint
     values: Sequence[Any]
+    names: Mapping[str, Any] = field(default_factory=dict)  # what earlier hits gave, where this one has no value
 
     def frames(self) -> list[LiveFrame]:
         """The user's stack inside the graph, outermost first, with this pass's values."""
-        return [live(frame, self.values) for frame in self.point.frames]
+        frames = [live(frame, self.values) for frame in self.point.frames]
+        for name, value in self.names.items():
+            frames[-1].locals.setdefault(name, value)
+        return frames
+
+    def runs(self) -> bool:
+        """Whether the line runs in this pass: no `break` or `return` has left its loop."""
+        return not any(bool(flag) for flag in self.filled(self.point.unless))
 
     def condition(self) -> bool:
         """Whether the `cond` of set_trace() holds in this pass."""
@@ -144,25 +168,28 @@ class Planter:
         condition: Any = True,
         returned: Any = None,
         names: dict[str, Any] | None = None,
+        loop: Loop | None = None,
     ) -> HookPoint | None:
         """Add a hook to the current graph for the user's innermost activation at `frame` or outside it.
 
         `names` are shown among that activation's locals.  Where only library code is being traced (Keras' own
-        training step), the eager line that called it stands in.
+        training step), the eager line that called it stands in.  With `loop` it is for the header of a loop.
         """
         self.install()
         with untraced():
             try:
-                return self.plant_untraced(frame, event, condition, returned, names or {})
+                return self.plant_untraced(frame, event, condition, returned, names or {}, loop)
             except Exception as error:
                 self.on_problem(frame, error)
                 return None
 
     def plant_untraced(
-        self, frame: FrameType, event: str, condition: Any, returned: Any, names: dict[str, Any]
+        self, frame: FrameType, event: str, condition: Any, returned: Any, names: dict[str, Any], loop: Loop | None
     ) -> HookPoint:
         """`plant` itself; a fault in it must not reach the program that is being traced."""
         stack, callers = split_stack(frame)
+        if loop is not None:
+            stack[0] = replace(stack[0], lineno=loop.lineno)
         graph = internals.current_graph()
         carrier = Carrier(graph)
         frames = [carrier.frame(activation, self.number(activation)) for activation in stack]
@@ -181,6 +208,8 @@ class Planter:
             carrier.template(condition),
             carrier.template(returned),
             internals_autograph.replica_number(),
+            carrier.template(loop.left if loop is not None else ()),
+            item_names(frames[0].filename, frames[0].lineno),
         )
         op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
         self.ordering.barrier(op)
@@ -261,6 +290,12 @@ def traces(frame: FrameType | None) -> Iterator[set[int]]:
         if frame.f_code.co_name == "func_graph_from_py_func" and internals.traces_function(frame):
             yield set(seen)
         frame = frame.f_back
+
+
+@functools.lru_cache(maxsize=4096)
+def item_names(filename: str, lineno: int) -> tuple[str, ...]:
+    """The names of the items of the `for` loops around a line."""
+    return syntax.item_names("".join(linecache.getlines(filename)), lineno)
 
 
 def place_only(activation: Activation) -> TracedFrame:

@@ -2,16 +2,18 @@
 
 import dataclasses
 import linecache
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from tfdb import generated, internals, internals_autograph
-from tfdb.linehooks import HookPoint, Planter, is_exporting, traced_stack
+from tfdb.linehooks import HookPoint, Loop, Planter, is_exporting, traced_stack
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
+FACTORY = re.compile(r"(inner|outer)_factory(_\d+)?|<module>")  # AutoGraph's frames that make a function, not run it
 
 
 def begins(frame: FrameType) -> str | None:
@@ -22,6 +24,12 @@ def begins(frame: FrameType) -> str | None:
     if (code.co_filename, frame.f_lineno) not in internals_autograph.generated_lines():
         return None
     return generated.kind(code.co_filename, frame.f_lineno)
+
+
+def flags(frame: FrameType, names: Iterable[str]) -> tuple[Any, ...]:
+    """What AutoGraph's flags of a loop stand at: bools where Python runs the loop, else tensors."""
+    values = (frame.f_locals.get(name, False) for name in names)
+    return tuple(value for value in values if value is True or internals.is_symbolic(value))
 
 
 class AtTracing(Protocol):
@@ -60,6 +68,7 @@ class LineTracer:
         self.reached: dict[int, tuple[str, int]] = {}
         self.last: dict[int, int] = {}
         self.open_lines: dict[int, tuple[HookPoint | None, Any, int]] = {}
+        self.loops: dict[int, tuple[int, tuple[str, ...], Any]] = {}
         self.planted: set[tuple[str, int]] = set()
         self.seen: set[tuple[str, int, int]] = set()
         self.count = 0
@@ -96,6 +105,8 @@ class LineTracer:
         filename = frame.f_code.co_filename
         if GENERATED_FILE not in filename and (is_hidden(filename) or not self.may_plant(filename, frame.f_code)):
             return None
+        if GENERATED_FILE in filename and FACTORY.fullmatch(frame.f_code.co_name):
+            return None
         if filename.startswith("<") and not linecache.getlines(filename):
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         graph = internals.current_graph()
@@ -104,6 +115,7 @@ class LineTracer:
         self.planter.renumber(frame)
         self.last.pop(id(frame), None)
         self.reached.pop(id(frame), None)
+        self.loops.pop(id(frame), None)
         return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event
 
     def may_plant(self, filename: str, code: CodeType) -> bool:
@@ -141,6 +153,8 @@ class LineTracer:
         if here is None or here.hidden or here.frames[-1] is not frame:
             return
         base = id(here.base)
+        if id(frame) in self.loops:
+            self.plant_end(frame, here, *self.loops.pop(id(frame)))
         if event == "return":
             self.close_line(base)
             if frame is here.base:
@@ -174,9 +188,24 @@ class LineTracer:
             self.last[base] = here.lineno
             self.count += 1
             self.planted.add((here.filename, here.lineno))
-            point = self.planter.plant(frame, kind)
             graph: Any = internals.current_graph()
+            names = generated.leaving(frame.f_code.co_filename, frame.f_lineno)
+            left = flags(frame, names or ()) if kind == "iteration" else ()
+            if any(flag is True for flag in left):
+                return
+            point = self.planter.plant(frame, kind, loop=Loop(here.lineno, left))
             self.open_lines[base] = (point, graph, graph.version)
+            if kind == "line" and names is not None:
+                self.loops[id(frame)] = (here.lineno, names, graph)
+
+    def plant_end(self, frame: FrameType, here: Activation, lineno: int, names: tuple[str, ...], graph: Any) -> None:
+        """A `for` loop is over: Python looks at its header once more, unless the loop was left."""
+        self.close_line(id(here.base))
+        left = flags(frame, names)
+        over = graph is internals.current_graph() and not any(flag is True for flag in left)
+        if over and not self.is_full(here):
+            self.count += 1
+            self.planter.plant(frame, "iteration", loop=Loop(lineno, left))
 
     def tell(self, frame: FrameType, here: Activation, kind: str, returned: Any) -> None:
         """Tell `at_tracing` of a line, once for all that AutoGraph made of it, and of a loop's header once a pass."""

@@ -18,6 +18,7 @@ from tfdb import internals, stopping, tapes
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
+from tfdb.headers import LINES, Headers
 from tfdb.kept import Keeper
 from tfdb.linehooks import Hit, HookPoint, Planter, is_exporting, place_only
 from tfdb.linetracer import LineTracer
@@ -30,7 +31,6 @@ from tfdb.tracestops import TraceStops
 from tfdb.twins import Needs, Twins
 
 POLL_SECONDS = 0.1  # between two looks at what the open prompt is doing
-LINES = ("line", "iteration")
 
 
 class Session:
@@ -42,7 +42,7 @@ class Session:
         self.lock = threading.RLock()
         self.at_prompt: set[int] = set()
         self.passes: Counter[int] = Counter()
-        self.before: dict[int, tuple[str, int]] = {}
+        self.headers = Headers()
         self.stepping: Stepping | None = None
         self.quitting: BaseException | None = None
         self.interrupted = False
@@ -200,8 +200,10 @@ class Session:
             return
         if self.quitting is not None:
             raise self.quitting
-        if self.is_repeated(hit.point):
+        arrived = self.headers.arrived(hit)
+        if arrived is None:
             return
+        hit = arrived
         self.passes[hit.point.number] += 1
         if self.is_evaluated(hit):
             return
@@ -240,13 +242,6 @@ class Session:
             graph.startswith("Dataset_") and stopping.read_dataset(self.at_prompt)
         )
 
-    def is_repeated(self, point: HookPoint) -> bool:
-        """Whether a loop's first iteration begins on the header that was reported just now, before the loop."""
-        before = self.before.get(point.place.activation)
-        if point.event in LINES:
-            self.before[point.place.activation] = (point.event, point.place.lineno)
-        return point.event == "iteration" and before == ("line", point.place.lineno)
-
     def reason(self, hit: Hit) -> str | None:
         """Why to stop at this hit, or None."""
         point, place = hit.point, hit.point.place
@@ -272,7 +267,7 @@ class Session:
         """
         entries = hit.frames()
         if hit.point.event == "return":
-            entries[-1] = stopping.at_last_line(entries[-1], self.before)
+            entries[-1] = stopping.at_last_line(entries[-1], self.headers.before)
             entries[-1].locals["__return__"] = hit.returned()
         chain = self.planter.open_calls.chain(hit.point.function)
         entries = chain.frames + entries if chain is not None else entries

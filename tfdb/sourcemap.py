@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals, internals_autograph, syntax
+from tfdb import generated, internals, internals_autograph, syntax
 
 SCAFFOLDING = re.compile(
-    r"(if_body|else_body|loop_body|loop_test|extra_test|get_state|set_state|body|orelse|test|<lambda>)(_\d+)?"
+    r"(if_body|else_body|loop_body|loop_test|extra_test|get_state|set_state)(_\d+)?|<(lambda|listcomp|setcomp|dictcomp|genexpr)>"
 )
 GENERATED_NAMES = re.compile(
     r"(ag__|fscope|do_return|retval_|get_state|set_state|if_body|else_body|loop_body|loop_test|break_|continue_|itr)[\d_]*"
@@ -119,9 +119,16 @@ def activations(
             else:
                 origin = origin or line_before(lines, frame, line_of(frame))
                 if origin is not None:
-                    yield converted(origin, frame, inner)
+                    yield converted((*origin[:2], function_of(lines, frame) or origin[2]), frame, inner)
                 inner, origin = [], None
         frame = frame.f_back
+
+
+def function_of(lines: Mapping[tuple[str, int], tuple[str, int, str]], frame: FrameType) -> str | None:
+    """The name of the function that a generated frame runs: AutoGraph gives a nested `def` the name it defines."""
+    code = frame.f_code
+    places = [(code.co_filename, code.co_firstlineno + n) for n in (0, 1)]  # AutoGraph's decorator may come first
+    return next((lines[place][2] for place in places if place in lines), None)
 
 
 def line_before(
@@ -138,7 +145,9 @@ def is_scaffolding(frame: FrameType, function: str) -> bool:
     name = frame.f_code.co_name
     if name == "<lambda>" and frame.f_code.co_argcount:  # AutoGraph's own take no arguments, but for a lambda's body
         return frame.f_back is not None and frame.f_back.f_code.co_name == "with_function_scope"
-    return SCAFFOLDING.fullmatch(name) is not None and name != function and not (name == "<lambda>" == named(function))
+    if SCAFFOLDING.fullmatch(name) is None or name == "<lambda>" == named(function):
+        return False
+    return name.startswith("<") or frame.f_code.co_firstlineno in generated.closures(frame.f_code.co_filename)
 
 
 def named(function: str) -> str:

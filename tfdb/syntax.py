@@ -156,6 +156,15 @@ def branch_at(text: str, line: int) -> ast.If | None:
     return max(branches, key=lambda node: node.lineno, default=None)
 
 
+def item_names(text: str, line: int) -> tuple[str, ...]:
+    """The names that the `for` loops around the line, whose bodies have it, give their items."""
+    loops = [
+        node for node in nodes(text) if isinstance(node, ast.For) and any(covers(each, line) for each in node.body)
+    ]
+    targets = [each for loop in loops for each in ast.walk(loop.target)]
+    return tuple(sorted({each.id for each in targets if isinstance(each, ast.Name)}))
+
+
 def loop_stores(text: str, line: int, name: str) -> list[int]:
     """The lines in the body of the loop at `line` that give the name a value."""
     loop = loop_at(text, line)
