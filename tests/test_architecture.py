@@ -30,7 +30,7 @@ ROWS = {
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
         "recorder", "replaying", "opwise", "skips", "told",
-        "sites", "tapes", "asked", "flows", "lostgrads", "nonegrads",
+        "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normreport", "gradhistory", "gradrows",
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
         "evidence", "postmortem",

@@ -1,9 +1,11 @@
 """`tape`, `backward` and `why` at prompts: what tapes record, gradients on demand, and the program's own unharmed."""
 
+import threading
 from typing import Any
 
 import tfdb
 from tfdb import tapes
+from tfdb.watching import Watching
 from transcripts import play
 
 
@@ -186,3 +188,106 @@ def run_to_error(function: Any) -> None:
         function()
     except ValueError as error:
         tfdb.post_mortem(error.__traceback__)
+
+
+def test_why_after_a_late_watch_says_how_to_get_it(tf: Any) -> None:
+    """What ran before `watch none` is not known: nothing is claimed of it, and the next step is explained."""
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    def program() -> None:
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                hard = tf.round(w * 1.5)
+                loss = tf.reduce_sum(hard)
+                tfdb.set_trace()
+            tape.gradient(loss, w)
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) why w
+        *** which ops made this loss is known while `watch none` is on: set it and run the step again
+        (tfdb) watch none
+        ...
+        (tfdb) why w
+        *** the ops behind this loss ran before `watch none` was on, ...: go on to the next step...
+        (tfdb) c
+        No gradient for 1 of 1
+          origin    ...test_tapes.py:... program()
+        ...
+          cause     the ops behind this loss ran before `watch none` was on...where
+        ...
+        (tfdb) c
+        > ...
+        -> ...
+        (tfdb) why w
+        ...
+          origin    Round  test_tapes.py:... program()
+        ...
+        (tfdb) unwatch
+        ...
+        (tfdb) c
+        """,
+    )
+
+
+def test_tapes_of_other_threads_are_known(tf: Any) -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        v = tf.Variable([1.0, 2.0], name="v")
+        with tf.GradientTape() as tape:
+            before = tf.round(v * 2.0)
+            loss = tf.reduce_sum(before)
+        tape.gradient(loss, v)
+
+    watching = Watching(lambda trip, origin: found.append(origin.report))
+    watching.start(["none"])
+    try:
+        for _ in range(2):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        with tf.GradientTape() as tape:  # the other thread's tape is none of this one's
+            w = tf.Variable(3.0)
+            loss = w * 2.0
+        assert float(tape.gradient(loss, w)) == 2.0
+    finally:
+        watching.stop()
+    assert [report.op for report in found] == ["Round", "Round"]
+    assert [report.line.function for report in found] == ["work", "work"]
+
+
+def test_a_prompt_in_another_thread_has_its_tape(tf: Any) -> None:
+    def program() -> None:
+        w = tf.Variable(3.0, name="w")
+
+        def work() -> None:
+            for _ in range(2):
+                with tf.GradientTape() as tape:
+                    loss = w * w
+                    tfdb.set_trace()
+                del loss, tape
+
+        thread = threading.Thread(target=work, name="worker")
+        thread.start()
+        thread.join()
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) c
+        > ...
+        -> ...
+        (tfdb) tape
+        GradientTape · for one gradient · recording · opened test_tapes.py:...
+          watches w
+        (tfdb) tape loss
+        w  float32() cpu:0 4B  6
+        (tfdb) c
+        """,
+    )

@@ -58,7 +58,8 @@ class Cut:
     `kind`: op (no gradient), unregistered, stop_gradient, python (numpy_function), assign, unrecorded (the tape was
     not recording), control (only a condition depends on it), integer (the variable itself), custom (a custom gradient
     that gives None), disconnected (no path).  Callers add linear (a first gradient without the source in it), and
-    frozen, unwatched and late, of sources that the tape does not know, or not in time.
+    frozen, unwatched and late, of sources that the tape does not know, or not in time; unseen says that the ops are
+    not known, as they ran before anything was watched.
     `depth` counts the ops from the loss.
     """
 
@@ -70,7 +71,7 @@ class Cut:
     @property
     def on_purpose(self) -> bool:
         """Whether programs do this knowingly: then it is worth a word only when nothing at all is learned."""
-        return self.kind in ("stop_gradient", "disconnected", "frozen", "linear")
+        return self.kind in ("stop_gradient", "disconnected", "frozen", "linear", "unseen")
 
     def rank(self) -> tuple[bool, bool, int]:
         """Which of several cuts to name first: the smallest."""

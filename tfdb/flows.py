@@ -14,7 +14,8 @@ from . import blame, internals, internals_gate, internals_gradients, tapes
 from .cuts import READS, SHAPE_ONLY, WITHOUT_SLOPE, Cone, Key, Node
 from .report import UserLine
 from .sites import key_of
-from .tapes import ASSIGNS, Op
+from .taperecords import Op
+from .tapes import ASSIGNS
 
 CONDITIONS = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
 LOOPS = frozenset(("While", "StatelessWhile"))

@@ -225,6 +225,11 @@ def python_token(frame: FrameType | None) -> bytes | None:
     return None
 
 
+def hears(callback: Any) -> bool:
+    """Whether a callback is told of this thread's ops."""
+    return callback in private("eager.context", "context")().op_callbacks
+
+
 def token_of(attrs: Any) -> bytes:
     """The token among the attributes of an eager `EagerPyFunc`, as an op callback gets them."""
     found = dict(zip(attrs[::2], attrs[1::2], strict=False)).get("token", b"") if attrs else b""

@@ -16,7 +16,7 @@ from .cuts import READS, Cone, Cut, Key, Node, find, most_blamed
 from .flows import Flow
 from .report import UserLine
 from .sites import key_of
-from .tapes import Read, Recording
+from .taperecords import Read, Recording
 
 UNNAMED = re.compile(r"tensor|(.*/)?Variable(_\d+)?")  # the program gave no name
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
@@ -194,7 +194,7 @@ class Inquiry:
         """The numbers of all eager tensors computed from the sources since the tape was opened, or ever."""
         keys = {key_of(source) for source in sources}
         began = self.question.recording.began if self.question.recording and not ever else 0
-        ops = {id(op): op for op in self.log.ops.values()}
+        ops = {id(op): op for op in list(self.log.ops.values())}
         for op in ops.values():
             if op.number > began and not keys.isdisjoint(op.inputs):
                 keys.update(op.outputs)
@@ -213,14 +213,14 @@ class Inquiry:
         """The op that put a value computed from the sources into a dataset, the last one before the loss."""
         keys = self.reachable(sources)
         end = max([self.number_of(t) for t in self.question.targets if is_tensor(t)], default=0)
-        ops = {id(op): op for op in self.log.ops.values() if op.op.endswith("Dataset") and op.number < end}
+        ops = {id(op): op for op in list(self.log.ops.values()) if op.op.endswith("Dataset") and op.number < end}
         found = [op for op in ops.values() if not keys.isdisjoint(op.inputs) and any(is_float(d) for d in op.dtypes)]
         return Node(found[-1].op, found[-1].inputs, found[-1].outputs, place=found[-1]) if found else None
 
     def read_before(self, sources: Sequence[Any]) -> Read | None:
         """The last time, before the tape opened, that something computed from the sources went into Python."""
         made = self.reachable(sources, ever=True) - {key_of(source) for source in sources}
-        plain = {op.outputs[0] for op in self.log.ops.values() if op.op in READS}
+        plain = {op.outputs[0] for op in list(self.log.ops.values()) if op.op in READS}
         began = self.question.recording.began if self.question.recording else 0
         reads = [r for r in self.log.reads if r.tensor in made - plain and r.how != "bool" and r.number < began]
         return next(reversed(reads), None) if not any(internals.is_symbolic(t) for t in self.question.targets) else None
@@ -306,8 +306,18 @@ def flat(values: Any) -> list[Any]:
     return found
 
 
+def is_unseen(question: Question) -> bool:
+    """Whether the tape opened before the ops were kept: of eager code nothing can be said then."""
+    targets = [target for target in question.targets if is_tensor(target)]
+    eager = bool(targets) and not any(internals.is_symbolic(target) for target in targets)
+    return eager and question.tape is not None and (question.recording is None or not question.recording.logged)
+
+
 def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
     """Why the question's lost gradients are lost; None where nothing is known."""
+    if is_unseen(question):
+        names = tuple(question.names[i] for i in question.lost)
+        return Answer(Cut("unseen"), sites.user_line(question.frame), names)
     return Inquiry(question, log).answer()
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -20,70 +20,20 @@ from . import blame, internals, internals_gradients, replaying
 from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
 from .report import UserLine
 from .sites import creating, flat, key_of, site_in_graph, user_line
+from .taperecords import Lost, Op, Read, Recording, Target
 
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
 KEPT_SLOPES = 1 << 12
 ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 
 
-@dataclass(eq=False, slots=True)
-class Op:
-    """One op that ran eagerly; tensors by their numbers, dtypes of all of them by name.
+class Here(threading.local):
+    """One thread's tapes that are recording, the numbers of their recordings, and whether it was made to be heard."""
 
-    `tapes` are the recordings that were going on; `site` is known of ops that may cut a gradient.
-    """
-
-    op: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    dtypes: tuple[Any, ...]
-    number: int
-    tapes: tuple[int, ...]
-    line: UserLine | None
-    site: blame.Site | None = None
-    graph: Any = None
-    kind: str = ""
-
-
-@dataclass(eq=False, slots=True)
-class Read:
-    """A tensor whose value went into plain Python: `how` is numpy, float, int, bool or the like."""
-
-    tensor: int
-    how: str
-    line: UserLine
-    number: int
-
-
-@dataclass(eq=False)
-class Recording:
-    """One life of a tape: from its first recording until a reset."""
-
-    number: int
-    opened: UserLine | None
-    began: int
-    watched: list[Any] = field(default_factory=list)
-    used: UserLine | None = None
-    asked: list[tuple[str, Any, Callable[[str, Any], None]]] = field(default_factory=list)
-    stops: list[UserLine] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The latest gradient of the program's in which something came out None."""
-
-    tape: Any
-    target: Any
-    sources: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a tape differentiates in a graph: tensors by name, the line that asks, whether it is for variables."""
-
-    names: tuple[str, ...]
-    line: UserLine | None
-    trains: bool
+    def __init__(self) -> None:
+        self.open: list[Any] = []
+        self.active: tuple[int, ...] = ()
+        self.made_heard = False
 
 
 class TapeLog:
@@ -94,8 +44,7 @@ class TapeLog:
         self.op_patches = internals.Patches()
         self.numbers = itertools.count(1)
         self.recordings: weakref.WeakKeyDictionary[Any, Recording] = weakref.WeakKeyDictionary()
-        self.active: tuple[int, ...] = ()
-        self.open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.here = Here()
         self.ops: dict[int, Op] = {}
         self.assigns: list[Op] = []
         self.reads: list[Read] = []
@@ -127,6 +76,31 @@ class TapeLog:
             internals_gradients.replace_python_calls(self.op_patches, self.calling_python)
             internals_gradients.replace_creation(self.op_patches, creating)
             internals.add_op_callback(self.on_op)
+            self.op_patches.replace(threading.Thread, "run", self.running)
+
+    def running(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The life of a thread that the program starts: its ops are heard too."""
+
+        def run(thread: threading.Thread) -> None:
+            self.hear()
+            try:
+                original(thread)
+            finally:
+                self.leave()
+
+        return run
+
+    def hear(self) -> None:
+        """Hear this thread's ops while ops are kept; on one that ran before, as long as a tape is open."""
+        if self.logging and not internals_gradients.hears(self.on_op):
+            internals.add_op_callback(self.on_op)
+            self.here.made_heard = True
+
+    def leave(self) -> None:
+        """Hear this thread no more, if `hear` was what did it."""
+        if self.here.made_heard:
+            internals.remove_op_callback(self.on_op)
+            self.here.made_heard = False
 
     def remove(self) -> None:
         """Put everything back and forget what was seen.  Idempotent."""
@@ -161,11 +135,14 @@ class TapeLog:
             lasting = self.logging or (self.lasting and internals.current_graph() is None)
             if lasting and internals_gradients.handle_of(tape) is None and not internals_gradients.is_recording(tape):
                 line = user_line(sys._getframe(1))
-                self.recordings[tape] = Recording(next(self.numbers), line, next(self.numbers))
+                self.hear()
+                made = Recording(next(self.numbers), line, next(self.numbers), logged=self.logging)
+                made.thread = threading.current_thread().name
+                self.recordings[tape] = made
                 internals_gradients.push_lasting(tape)
             else:
                 original(tape)
-            self.open.add(tape)
+            self.here.open.append(tape)
             self.renew()
 
         return _push_tape
@@ -175,8 +152,10 @@ class TapeLog:
 
         def _pop_tape(tape: Any) -> None:
             original(tape)
-            self.open.discard(tape)
+            self.here.open[:] = [each for each in self.here.open if each is not tape]
             self.renew()
+            if not self.here.open:
+                self.leave()
 
         return _pop_tape
 
@@ -223,7 +202,8 @@ class TapeLog:
 
     def renew(self) -> None:
         """The recordings that go on now."""
-        self.active = tuple(self.recordings[tape].number for tape in self.open if tape in self.recordings)
+        known = [self.recordings[tape].number for tape in self.here.open if tape in self.recordings]
+        self.here.active = tuple(known)
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`GradientTape.watch`, keeping what is watched."""
@@ -244,6 +224,8 @@ class TapeLog:
     def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
         """TensorFlow's callback after every op, of eager code and of graphs being traced."""
         del op_name
+        if not self.logging:
+            return
         try:
             if graph is None and op in ("EagerPyFunc", b"EagerPyFunc"):
                 self.python_calls[internals_gradients.token_of(attrs)] = user_line(sys._getframe(1))
@@ -257,7 +239,7 @@ class TapeLog:
         if replaying.active() or not outputs and op not in ASSIGNS:
             return
         stopped = internals_gradients.is_stopped()
-        tapes = () if stopped and op not in internals.CALLING_OPS and not op.startswith("__") else self.active
+        tapes = () if stopped and op not in internals.CALLING_OPS and not op.startswith("__") else self.here.active
         if graph is not None:
             if outputs:
                 site = site_in_graph(sys._getframe(1)) if self.may_cut(op, inputs, outputs) else None
@@ -313,9 +295,9 @@ class TapeLog:
             if outputs and not any(internals.is_symbolic(value) for value in outputs) and not replaying.active():
                 known = self.ops.get(key_of(outputs[0]))
                 if known is not None and known.op.startswith("__"):
-                    known.tapes = self.active
+                    known.tapes = self.here.active
                 elif known is None or not set(map(key_of, inputs)) <= set(known.inputs):
-                    self.keep(op_type, inputs, outputs, self.active, sys._getframe(1))
+                    self.keep(op_type, inputs, outputs, self.here.active, sys._getframe(1))
                     self.ops[key_of(outputs[0])].kind = "custom"
             return original(op_type, output_tensors, input_tensors, *rest, **more)
 

@@ -8,6 +8,7 @@ from tfdb import asked, executions, internals_gradients, lostgrads, nonegrads, r
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 from tfdb.passgrads import Loss, Pass
+from tfdb.taperecords import Recording
 
 AGAIN = "this pass, run again from the call's arguments"
 
@@ -57,7 +58,7 @@ class BackwardCommands(PromptBase):
         line = "None" if gradient is None else shown(gradient, "")
         self.message(f"gradient of {name}  {line}")
 
-    def lasting_tape(self) -> tuple[Any, tapes.Recording]:
+    def lasting_tape(self) -> tuple[Any, Recording]:
         """The innermost tape, if gradients can be had of it without using it up."""
         tape = next(iter(self.tapes_here()), None)
         recording = tapes.log.recording_of(tape) if tape is not None else None

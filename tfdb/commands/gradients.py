@@ -3,15 +3,18 @@
 import ast
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes
 from tfdb.asked import Asked, asked
 from tfdb.commands.backward import AGAIN, BackwardCommands, shown
+from tfdb.cuttext import CutFacts, worded
 from tfdb.errors import TfdbError
 from tfdb.lostgrads import Question
 from tfdb.sourcemap import Activation
+from tfdb.taperecords import Recording
 
 NO_GRADIENTS = "No gradients provided for any variable"
 MOST_NAMES = 8
@@ -106,6 +109,9 @@ class GradientCommands(BackwardCommands):
         names = lostgrads.names_of(sources, found.frame)
         recording = tapes.log.recording_of(found.tape) if tapes.log.logging else None
         question = Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
+        if not symbolic and lostgrads.is_unseen(question):
+            cause, fix = worded(CutFacts("unseen"))
+            raise TfdbError(f"{cause}: {fix}")
         answer = lostgrads.answers(question, tapes.log)
         if answer is None:
             self.message(f"{names[0]} is connected to the loss: nothing cuts the gradient")
@@ -189,13 +195,15 @@ def tape_lines(found: list[Any]) -> list[str]:
         used = internals_gradients.handle_of(tape) is None
         state = "used up" if used else "recording" if internals_gradients.is_recording(tape) else "not recording"
         opened = f"opened {nonegrads.place(recording.opened)}" if recording is not None else ""
+        elsewhere = recording is not None and recording.thread not in ("", threading.current_thread().name)
+        opened += f" in thread {recording.thread}" if recording is not None and elsewhere else ""
         kind = "persistent" if internals_gradients.is_persistent(tape) else "for one gradient"
         lines.append(" · ".join(part for part in ("GradientTape", kind, state, opened) if part))
         lines.append("  watches " + watched_text(tape, recording))
     return lines
 
 
-def watched_text(tape: Any, recording: tapes.Recording | None) -> str:
+def watched_text(tape: Any, recording: Recording | None) -> str:
     """The names of what a tape watches."""
     names = [str(variable.name).removesuffix(":0") for variable in tape.watched_variables()]
     more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []

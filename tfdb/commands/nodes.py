@@ -32,7 +32,7 @@ class NodeCommands(PromptBase):
         inside = stop is not None and (hook is not None or stop.trip is not None or stop.tracing)
         key = stop if inside else session.door.last
         if self.execution_of is None or self.execution_of[0] is not key:
-            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(key))
+            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(session.door.last))
         return self.execution_of[1]
 
     def execution_at(self, stop: Any, hook: Any) -> Execution:
