@@ -35,7 +35,8 @@ ROWS = {
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
         "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
-        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "tracingonly",
+        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "steptraces",
+        "tracingonly",
     },
     "pure": {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",

@@ -1,6 +1,7 @@
 """`retraces`: which argument changed, from what to what, who called, what to do; lines that run only at tracing."""
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_the_line_that_called_is_told_while_a_session_watches(tf: Any) -> None:
         (tfdb) retraces nothing
         *** NameError: name 'nothing' is not defined
         (tfdb) retraces print
-        *** print is no tf.function
+        *** print is no tf.function, and none that was traced calls it
         (tfdb) c
         end
         """,
@@ -92,11 +93,14 @@ def test_the_line_that_called_is_told_while_a_session_watches(tf: Any) -> None:
             lambda tf: [(tf.ones(2),), (tf.ones([2, 2]),)],
             ("x: float32(2,) -> float32(2, 2)", "tf.TensorSpec(None, tf.float32)"),
         ),
-        (lambda tf: [([tf.ones(2)],), ([tf.ones(2)] * 2,)], ("x[1]: absent -> float32(2,)", "pass the same structure")),
+        (
+            lambda tf: [([tf.ones(2)],), ([tf.ones(2)] * 2,)],
+            ("x[1]: absent -> float32(2,)", "x: a list's length is part"),
+        ),
         (lambda tf: [({"a": tf.ones(2)},), ({"b": tf.ones(2)},)], ("x['a']: float32(2,) -> absent", "dict keys")),
         (lambda tf: [(1.0,), (tf.ones([]),)], ("x: 1.0 -> float32()", "pass the same type")),
         (lambda tf: [("a",), ("b",)], ("x: 'a' -> 'b'", "each value needs its own graph")),
-        (lambda tf: [(True,), (False,)], ("x: True -> False", "each value needs its own graph")),
+        (lambda tf: [(True,), (False,)], ("x: True -> False", "each of its values has a graph of its own")),
         (lambda tf: [(tf.Variable(1.0),), (tf.Variable([1.0]),)], ("x: float32() -> float32(1,)", "tf.TensorSpec")),
     ],
 )
@@ -313,9 +317,10 @@ def test_the_steps_of_keras_models_are_told_apart(tf: Any) -> None:
         print("end")
 
     output = play(program, "...\n(tfdb) c\n...\n(tfdb) retraces\n...\n(tfdb) c\nend")
-    lines = [line.split() for line in output.split("(tfdb) retraces\n")[1].splitlines()[:-3] if "one_step" in line]
-    assert [line[:3] for line in lines] == [[name, "1", "trace"] for name in [line[0] for line in lines]]
-    assert [line[0] for line in lines].count("one_step_on_data") == 2
+    listed = output.split("(tfdb) retraces\n")[1]
+    steps = re.findall(r"^  (one_step_on_data) +for test_retraces\.py:\d+ +(\d) trace", listed, re.MULTILINE)
+    assert [name for name, _ in steps] == ["one_step_on_data"] * 2
+    assert "had 2 one_step_on_data made: a new model" in listed
 
 
 def test_of_two_dtypes_the_usual_one_is_advised() -> None:

@@ -125,6 +125,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A function in the overview: where it is, how often it was traced, why; of a library's, the line that called."""
+
+    name: str
+    place: str
+    count: int
+    why: str
+    caller: UserLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TracingOnly:
     """A line of a function that runs while it is traced and never again, and why that may surprise."""
 

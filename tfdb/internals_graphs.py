@@ -68,6 +68,11 @@ def fresh_copy(function: Any) -> Any:
     return function._clone(function._python_function)
 
 
+def cache_of(function: Any) -> Any:
+    """What holds the traces of a `tf.function`."""
+    return function._function_cache
+
+
 def python_function(function: Any) -> Any:
     """The Python function of a `tf.function`."""
     return function._python_function
@@ -296,6 +301,11 @@ def traced_code(options: Any) -> Any | None:
     """The code of the user's function that a trace is made of."""
     _, function = private("util.tf_decorator", "unwrap")(options.python_function)
     return getattr(function, "__code__", None)
+
+
+def tracing_context(options: Any) -> Any:
+    """The context that a trace is being made in."""
+    return private("eager.polymorphic_function.function_context", "make_function_context")(options.scope_type)
 
 
 def parameters(concrete: Any) -> list[tuple[str, Any]]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from .graphrecords import Change, Trace, TracingOnly
+from .graphrecords import Change, Trace, TraceRow, TracingOnly
 from .graphtext import wrapped
-from .render import shorten
 from .report import UserLine
 
 MOST_TRACES = 20
+MOST_ALIKE = 3
+GLUE = "\xa0"  # a blank at which no line is broken
 
 
 def retraces_text(
     name: str, traces: Sequence[Trace], explained: Sequence[Sequence[Change]], advice: Sequence[str],
-    tracing_only: Sequence[TracingOnly], file: str, width: int,
+    tracing_only: Sequence[tuple[str, Sequence[TracingOnly]]], width: int,
 ) -> str:  # fmt: skip
     """All about the traces of one function."""
-    lines = [heading(name, traces), *(wrapped(row, width, 7) for row in rows(traces, explained))]
+    lines = [heading(name, traces), *(wrapped(row, width, 7).replace(GLUE, " ") for row in rows(traces, explained))]
     lines += [wrapped(f"  {'what to do' if n == 0 else '':<12}{text}", width, 14) for n, text in enumerate(advice)]
-    lines += [wrapped(line, width, 8) for line in tracing_lines(tracing_only, file)]
+    found = [(file, each) for file, lines in tracing_only for each in lines]
+    lines += [wrapped(line, width, 8) for line in tracing_lines(found)]
     return "\n".join(lines)
 
 
@@ -54,27 +58,48 @@ def change_text(change: Change) -> str:
 
 def place_text(caller: UserLine | None) -> str:
     """Who called."""
-    return f"   called at {os.path.basename(caller.file)}:{caller.line}" if caller is not None else ""
+    return f"   called{GLUE}at{GLUE}{os.path.basename(caller.file)}:{caller.line}" if caller is not None else ""
 
 
-def tracing_lines(found: Sequence[TracingOnly], file: str) -> Iterator[str]:
-    """The lines that run only at tracing."""
+def tracing_lines(found: Sequence[tuple[str, TracingOnly]]) -> Iterator[str]:
+    """The lines that run only at tracing, each with its file."""
     if found:
         yield "  these lines run only while tracing:"
-    for each in found:
+    for file, each in found:
         yield f"    {os.path.basename(file)}:{each.line}  {each.text}"
         yield f"        {each.why}"
 
 
-def overview(entries: Sequence[tuple[str, str, int, str]], width: int) -> str:
-    """A line a function: name, place, number of traces, what changed most."""
+def overview(entries: Sequence[TraceRow], width: int) -> str:
+    """A line a function, the most often traced first: name, place, number of traces, what changed most.
+
+    Of a library's functions that one line had made again and again only the first few are shown.
+    """
     if not entries:
         return "nothing was traced yet"
-    wide = max(len(name) for name, *_ in entries)
-    places = max(len(place) for _, place, *_ in entries)
+    by_line: Counter[Any] = Counter((entry.name, entry.caller) for entry in entries if entry.caller is not None)
+    seen = Counter[Any]()
+    shown = []
+    for entry in sorted(entries, key=lambda entry: -entry.count):
+        key = (entry.name, entry.caller)
+        seen[key] += 1
+        if seen[key] <= MOST_ALIKE or by_line[key] == 0:
+            place = entry.place or (
+                f"for {os.path.basename(entry.caller.file)}:{entry.caller.line}" if entry.caller else ""
+            )
+            shown.append((entry.name, place, entry.count, entry.why))
+    wide = max(len(name) for name, *_ in shown)
+    places = max(len(place) for _, place, *_ in shown)
     lines = []
-    for name, place, count, what in entries:
-        lines.append(
-            f"  {name:<{wide}}  {place:<{places}}  {count:>3} trace{'s' if count != 1 else ' '}  {what}".rstrip()
-        )
-    return "\n".join(shorten(line, width) for line in lines)
+    for name, place, count, what in shown:
+        start = f"  {name:<{wide}}  {place:<{places}}  {count:>3} trace{'s' if count != 1 else ' '}  "
+        lines.append(wrapped((start + what).rstrip(), width, min(len(start), width // 2)))
+    lines += [wrapped(made_anew(key[0], key[1], count), width, 4) for key, count in by_line.items() if count > 1]
+    return "\n".join(lines)
+
+
+def made_anew(name: str, caller: UserLine | None, count: int) -> str:
+    """What many step functions of one line mean."""
+    assert caller is not None
+    where = f"{os.path.basename(caller.file)}:{caller.line}"
+    return f"  {where} had {count} {name} made: a new model, or compile() again, makes its steps anew each time"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sys
 import weakref
 from collections import Counter
@@ -28,18 +29,30 @@ OWN_TRACES = frozenset(
     for name in ("graphs", "trippedsteps", "refetch", "retrace", "rerun", "compare", "probes", "repro")
 )
 KERAS_STEPS = ("one_step_on_", "multi_step_on_")
+LENGTH = re.compile(r"\[\d+\].*$")
+OF_LISTS = "a list's length is part of the signature: stack it into one tensor (tf.stack, tf.ragged.stack)"
+OF_STRUCTURES = "pass the same structure each time: list lengths, dict keys, which arguments are given"
+MAKES_VARIABLES = "the first call makes variables, so TensorFlow traces twice: make them before, in __init__"
 LONG_VALUE = 60  # characters of a Python value
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One trace as it was made: its number, the function's name and code, the cache it went to, and the record."""
+    """One trace as it was made: its number, the function's name and code, whose it is, and the record."""
 
     number: int
     name: str
     code: CodeType | None
     owner: int
     trace: Trace
+
+
+stands_for: dict[int, int] = {}  # an instrumented twin's cache -> that of the user's function
+
+
+def same_function(twin: Any, function: Any) -> None:
+    """What the twin is about to be traced for counts as the user's function's."""
+    stands_for[id(internals_graphs.cache_of(twin))] = id(internals_graphs.cache_of(function))
 
 
 class Recorder:
@@ -50,6 +63,9 @@ class Recorder:
         self.events: list[Event] = []
         self.by_concrete: weakref.WeakKeyDictionary[Any, Event] = weakref.WeakKeyDictionary()
         self.numbers = itertools.count(1)
+        self.owners: dict[int, int] = {}
+        self.early: set[int] = set()  # caches whose twin was traced first
+        self.serials = itertools.count(1)
 
     def install(self) -> None:
         """Note traces from now on.  Idempotent; `remove` undoes it."""
@@ -64,21 +80,46 @@ class Recorder:
         """The maker of one trace, noting it."""
 
         def create(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+            owner = self.owner(tracing_options.function_cache)
             caller = calling_line(sys._getframe(1))
             concrete = original(function_type, type_context, func_graph, tracing_options)
             if len(self.events) < MOST_EVENTS and not is_own(sys._getframe(1)):
-                event = self.event(tracing_options, concrete, caller)
+                context = context_text(internals_graphs.tracing_context(tracing_options))
+                event = self.event(tracing_options, concrete, caller, owner, context)
                 self.events.append(event)
                 self.by_concrete[concrete] = event
             return concrete
 
         return create
 
-    def event(self, options: Any, concrete: Any, caller: UserLine | None) -> Event:
+    def owner(self, cache: Any) -> int:
+        """A number for the function whose traces go to this cache; the cache's `id` may have been another's before.
+
+        Must be asked before the trace goes there: an empty cache is a new function's.
+        """
+        own = id(cache)
+        key = stands_for.pop(own, own)
+        if key != own and key not in self.owners:
+            self.owners[key] = next(self.serials)
+            self.early.add(key)
+        if key != own:
+            self.owners[own] = self.owners[key]
+        elif own in self.early:
+            self.early.discard(own)
+        elif own not in self.owners or (cache is not None and not len(cache)):
+            self.owners[own] = next(self.serials)
+        return self.owners[own]
+
+    def event(self, options: Any, concrete: Any, caller: UserLine | None, owner: int, context: str) -> Event:
         """The record of a trace that was just made."""
-        trace = Trace(leaves(concrete), "", caller)
+        trace = Trace(leaves(concrete), context, caller)
         code = internals_graphs.traced_code(options)
-        return Event(next(self.numbers), options.name, code, id(options.function_cache), trace)
+        return Event(next(self.numbers), options.name, code, owner, trace)
+
+    def of(self, function: Any) -> list[Event]:
+        """The noted traces of a `tf.function`, of its instrumented twins too."""
+        owner = self.owners.get(id(internals_graphs.cache_of(function)))
+        return [event for event in self.events if event.owner == owner]
 
     def named(self, name: str) -> list[Event]:
         """The traces of the functions of this name, in order."""
@@ -159,8 +200,10 @@ def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Tra
     for owner in (function, *twins):
         for key, concrete in internals_graphs.contexts(owner):
             event = recorder.by_concrete.get(concrete)
-            caller = event.trace.caller if event is not None else None
-            found.append((event.number if event else 0, Trace(leaves(concrete), context_text(key), caller)))
+            known = replace(event.trace, context=context_text(key)) if event is not None else None
+            found.append((event.number if event else 0, known or Trace(leaves(concrete), context_text(key))))
+    numbers = {number for number, _ in found}
+    found += [(event.number, event.trace) for event in recorder.of(function) if event.number not in numbers]
     unique: dict[Any, Trace] = {}
     for _, trace in sorted(found, key=lambda each: each[0]):
         unique.setdefault((trace.leaves, trace.context), trace)
@@ -173,7 +216,7 @@ def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Tra
 
 def distinct(events: Iterable[Event]) -> list[Trace]:
     """The traces of noted events, each signature once for each function object."""
-    return list({(event.owner, event.trace.leaves): event.trace for event in events}.values())
+    return list({(event.owner, event.trace.leaves, event.trace.context): event.trace for event in events}.values())
 
 
 def context_text(key: Any) -> str:
@@ -253,7 +296,9 @@ def advice(traces: Sequence[Trace], reduces: bool, has_signature: bool) -> list[
     by_text: dict[str, list[str]] = {}
     for path, kinds in by_path.items():
         name, _, rest = advise(path, kinds, traces, reduces, has_signature).partition(": ")
-        by_text.setdefault(rest or name, []).append(name if rest else "")
+        names = by_text.setdefault(rest or name, [])
+        if (name if rest else "") not in names:
+            names.append(name if rest else "")
     return [f"{', '.join(names)}: {text}" if names[0] else text for text, names in by_text.items()]
 
 
@@ -268,24 +313,45 @@ def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, h
         usual = dtypes.most_common(1)[0][0]
         spec = f"tf.TensorSpec({list(shape) if shape is not None else None}, tf.{usual})"
         other = "" if reduces else f" or {'drop the input_signature' if has_signature else 'reduce_retracing=True'}"
-        cast = f"; convert the others to {usual} before the call" if len(dtypes) > 1 else ""
-        return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace{cast}"
-    if "python" in kinds:
-        numbers = all(leaf.dtype in ("int", "float") for leaf in seen if leaf.kind == "python")
-        way = (
-            f"pass a tensor, tf.constant({path})"
-            if numbers
-            else "each value needs its own graph: pass few different ones"
-        )
-        return f"{path}: a Python value is part of the graph; {way}"
+        more = f"; convert the others to {usual} before the call" if len(dtypes) > 1 else ""
+        if is_smaller_last_batch(seen):
+            more += "; or leave the smaller last batch out: batch(…, drop_remainder=True)"
+        return f"{path}: input_signature with {spec}{other} takes all these shapes in one trace{more}"
+    if "python" in kinds or ("type" in kinds and any(leaf.kind == "python" for leaf in seen)):
+        return f"{path}: {of_python_values(path, [leaf for leaf in seen if leaf.kind == 'python'], 'type' in kinds)}"
+    if kinds == {"structure"} and LENGTH.search(path):
+        return f"{LENGTH.sub('', path)}: {OF_LISTS}"
     return {
         "dtype": f"{path}: convert to one dtype before the call (tf.cast, or numpy arrays of one dtype)",
         "object": f"{path}: each new object is traced anew; make it once and reuse it, or pass its tensors",
         "type": f"{path}: pass the same type each time, a tensor rather than a Python value",
-        "structure": f"{path}: pass the same structure each time: list lengths, dict keys, which arguments are given",
-        "variables": "the first call makes variables, so TensorFlow traces twice: make them before, in __init__",
+        "structure": f"{path}: {OF_STRUCTURES}",
+        "variables": MAKES_VARIABLES,
         "context": f"called {traces[-1].context or 'in another context'}: each device or outer graph needs a trace",
     }[next(iter(sorted(kinds)))]
+
+
+def is_smaller_last_batch(seen: Sequence[Leaf]) -> bool:
+    """Whether two shapes differ in their first size alone, the later one smaller."""
+    shapes = list(dict.fromkeys(leaf.shape for leaf in seen))
+    if len(shapes) != 2 or not all(shapes):
+        return False
+    (first, *one), (last, *other) = ([*(shape or ())] for shape in shapes)
+    return one == other and first is not None and last is not None and last < first
+
+
+def of_python_values(path: str, seen: Sequence[Leaf], mixed: bool) -> str:
+    """What to do about an argument that was given Python values, with `mixed` tensors too."""
+    kinds = {leaf.dtype for leaf in seen}
+    if kinds == {"NoneType"}:
+        return "None and a tensor are two graphs, as an optional argument needs; a neutral tensor instead makes it one"
+    if mixed:
+        return f"pass the same type each time: tf.constant({path}) rather than a Python value"
+    if kinds <= {"int", "float"}:
+        return f"a Python value is part of the graph; pass a tensor, tf.constant({path})"
+    if kinds <= {"bool", "NoneType"}:
+        return "each of its values has a graph of its own, as a switch needs"
+    return "a Python value is part of the graph; each value needs its own graph: pass few different ones"
 
 
 def file_of(code: CodeType | None) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdb import internals, internals_rerun, tracedlines
+from tfdb import internals, internals_rerun, tracedlines, traces
 from tfdb.linehooks import is_exporting
 from tfdb.linetracer import LineTracer
 
@@ -235,6 +235,7 @@ class Twins:
                 retraced(function)
             clone = function._clone(function._python_function)
             self.clones.add(clone)
+            traces.same_function(clone, function)
             twins[armed] = Twin(clone, places)
         return twins[armed]
 

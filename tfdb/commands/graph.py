@@ -4,12 +4,14 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from tfdb import graphdot, graphs, graphtext, internals_graphs, render, retracetext, traces, tracingonly
+from tfdb import graphdot, graphs, graphtext, internals_graphs, render, retracetext, steptraces, traces, tracingonly
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
+from tfdb.graphrecords import TracingOnly
 from tfdb.graphs import Source
 from tfdb.report import UserLine
+from tfdb.traces import Event
 
 FILES = ("--dot", "--svg", "--pbtxt", "--tb")
 
@@ -121,37 +123,38 @@ class GraphCommands(PromptBase):
         recorder = self.session.traces
         named = recorder.named(expression)
         try:
-            function = self.value_of(expression)
+            value = self.value_of(expression)
         except TfdbError:
             if not named:
                 raise
-            made = traces.distinct(named)
-            advice = traces.advice(made, False, False)
-            return retracetext.retraces_text(expression, made, traces.explain(made), advice, [], "", width)
-        function = function if internals_graphs.is_function(function) else graphs.inner_function(function)
-        if not internals_graphs.is_function(function):
-            raise TfdbError(f"{expression} is no tf.function")
-        made = traces.history(function, self.twins_of(function), recorder)
+            return noted_text(expression, named, [], width)
+        found = steptraces.behind(value, recorder)
+        texts = [text for function in found.functions if (text := self.traces_text(function, found.python, width))]
+        texts += [noted_text(name, events, found.python, width) for name, _, events in found.groups]
+        if not texts:
+            codes = steptraces.of_code(value, recorder)
+            texts = [noted_text(name, events, [], width) for name, _, events in codes]
+        if not texts and found.functions:
+            raise TfdbError(graphs.never_traced(found.functions[0]))
+        if not texts:
+            raise TfdbError(f"{expression} is no tf.function, and none that was traced calls it")
+        return "\n".join([*([graphtext.wrapped(found.note, width, 2)] if found.note else []), *texts])
+
+    def traces_text(self, function: Any, python: list[Any], width: int) -> str:
+        """The traces of one tf.function with the lines of `python` that run only while it is traced; "" of none."""
+        made = traces.history(function, self.twins_of(function), self.session.traces)
         if not made:
-            raise TfdbError(graphs.never_traced(function))
+            return ""
         flags = internals_graphs.reduces_retracing(function), internals_graphs.input_signature(function) is not None
-        python = internals_graphs.python_function(function)
         advice = traces.advice(made, *flags) if len(made) > 1 else []
-        only, file = tracingonly.tracing_only(python), tracingonly.file_of(python)
-        name, explained = graphs.title_of(function), traces.explain(made)
-        return retracetext.retraces_text(name, made, explained, advice, only, file, width)
+        if graphs.title_of(function).startswith(traces.KERAS_STEPS):
+            advice = [steptraces.MAKES_VARIABLES if text == traces.MAKES_VARIABLES else text for text in advice]
+        only = tracing_only(python or [internals_graphs.python_function(function)])
+        return retracetext.retraces_text(graphs.title_of(function), made, traces.explain(made), advice, only, width)
 
     def all_retraces(self, width: int) -> str:
         """A line for each function that was traced."""
-        entries = []
-        for name, code, events in self.session.traces.groups():
-            made = traces.distinct(events)
-            explained = traces.explain(made)
-            what = dict.fromkeys(f"{change.path} ({change.kind})" for each in explained for change in each)
-            reasons = [f"because of {', '.join(what)}"] if what else []
-            reasons += ["the tf.function is made anew each time"] if any(not each for each in explained[1:]) else []
-            entries.append((name, traces.file_of(code), len(made), "; ".join(reasons)))
-        return retracetext.overview(sorted(entries, key=lambda entry: -entry[2]), width)
+        return retracetext.overview([steptraces.row(*group) for group in self.session.traces.groups()], width)
 
     def twins_of(self, function: Any) -> list[Any]:
         """The instrumented clones of a user's function."""
@@ -162,6 +165,18 @@ class GraphCommands(PromptBase):
         """The current line."""
         frame, line = self.stack[self.curindex]
         return UserLine(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def noted_text(name: str, events: list[Event], python: list[Any], width: int) -> str:
+    """The traces of a function that is known by what was noted of them."""
+    made = traces.distinct(events)
+    advice = traces.advice(made, False, False) if len(made) > 1 else []
+    return retracetext.retraces_text(name, made, traces.explain(made), advice, tracing_only(python), width)
+
+
+def tracing_only(functions: list[Any]) -> list[tuple[str, list[TracingOnly]]]:
+    """The lines of Python functions that run only while they are traced, by file."""
+    return [(tracingonly.file_of(each), tracingonly.tracing_only(each)) for each in functions]
 
 
 def parsed(expression: str) -> ast.expr:

@@ -30,9 +30,10 @@ class NodeCommands(PromptBase):
         session, stop = self.session, self.graph_stop
         hook = session.planter.hooks.get(stop.hit.point.number) if stop is not None and stop.hit is not None else None
         inside = stop is not None and (hook is not None or stop.trip is not None or stop.tracing)
-        key = stop if inside else session.door.last
+        last = session.door.last
+        key = stop if inside else last
         if self.execution_of is None or self.execution_of[0] is not key:
-            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(session.door.last))
+            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(last))
         return self.execution_of[1]
 
     def execution_at(self, stop: Any, hook: Any) -> Execution:
