@@ -34,7 +34,7 @@ def uses(graph: Any, variable: Any) -> Iterator[Any]:
     """The ops of a graph, and of what it runs, that compute with a variable's value."""
     handle = getattr(internals_gate.unwrapped(variable), "handle", None)
     while graph is not None and handle is not None:
-        inside = next((place for outside, place in graph.captures if outside is handle), None)
+        inside = next((place for outside, place in getattr(graph, "captures", ()) if outside is handle), None)
         if inside is not None:
             yield from consumers(inside, DEEP)
             return

@@ -155,7 +155,7 @@ def variables(chain: Iterable[Any]) -> list[Any]:
 def origin(tensor: Any) -> Any:
     """The eager tensor that a graph's tensor was captured from, through all graphs around; the tensor for others."""
     while internals.is_symbolic(tensor):
-        outer = next((outside for outside, inside in tensor.graph.captures if inside is tensor), None)
+        outer = next((outside for outside, inside in getattr(tensor.graph, "captures", ()) if inside is tensor), None)
         if outer is None:
             return tensor
         tensor = outer
