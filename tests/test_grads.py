@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdb
 from tfdb import gradrows, gradtable, prompt, session, watchstops
 from tfdb.errors import TfdbError
+from tfdb.gate import Trip
 from tfdb.gradtable import Row
 from tfdb.normgate import norms
 from tfdb.thresholds import SQUARES
+from tfdb.watching import Watching
+from transcripts import play
 
 X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 Y = X[:, :1]
@@ -141,3 +145,60 @@ def test_the_prompt_says_when_nothing_was_recorded_and_then_records() -> None:
     assert "3 steps recorded" in said
     assert said.index("net/hidden/bias") < said.index("net/hidden/kernel") < said.index("net/out/bias")
     assert "cannot sort by 'x'" in said
+
+
+def test_at_a_stop_for_nan_the_gradients_of_that_step_are_shown() -> None:
+    w, v = tf.Variable([0.0, 1.0], name="w"), tf.Variable([2.0], name="v")
+    trips: list[Trip] = []
+    watching = Watching(lambda trip, origin: trips.append(trip))
+    watching.start(["nan"])
+    try:
+
+        @tf.function
+        def step(x: tf.Tensor) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.sqrt(w * x)) + v[0]
+            for variable, slope in zip([w, v], tape.gradient(loss, [w, v]), strict=True):
+                variable.assign_sub(0.1 * slope)
+
+        step(tf.constant([0.0, 1.0]))
+    finally:
+        watching.stop()
+    found = {row.name: row for row in gradrows.rows_named(trips[0].gradients)}
+    assert list(found) == ["w", "v"]
+    assert math.isnan(found["w"].norm)
+    assert (found["v"].norm, found["v"].shape) == (1.0, (1,))
+
+
+def test_before_any_step_is_recorded_the_one_under_way_is_shown() -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * w)
+            tfdb.set_trace()
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    def program() -> None:
+        step()
+        step()
+
+    try:
+        play(
+            program,
+            """
+            graph stop · step · pass 1
+            > ...
+            -> ...
+            (tfdb) grads
+            the step that is under way, before clipping and the like; no step was recorded yet
+            variable  shape  norm  mean|g|  max|g|  zero
+            w         (2)    4.47        3       4    0%
+            (tfdb) c
+            ...
+            (tfdb) c
+            """,
+        )
+    finally:
+        norms.remove()

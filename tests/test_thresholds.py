@@ -162,6 +162,97 @@ def test_it_trips_on_the_steps_that_numpy_says(crossings: Crossings, way: str, o
     np.testing.assert_allclose([float(c.value) for c in crossings.found], [expected[s - 1] for s in steps], rtol=1e-3)
 
 
+def plain_training(optimizer: str) -> dict[str, list[float]]:
+    """What each form of a threshold has to see at each step of plain eager training, by NumPy."""
+    net, chosen = model(), keras.optimizers.get(optimizer)
+    chosen.build(net.trainable_variables)
+    found: dict[str, list[float]] = {form: [] for form in FORMS}
+    for x, y in batches():
+        before = [np.asarray(variable.numpy(), np.float64) for variable in net.trainable_variables]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x, training=True) - y) ** 2)
+        slopes = [np.asarray(g, np.float64) for g in tape.gradient(loss, net.trainable_variables)]
+        chosen.apply(list(map(tf.constant, [g.astype("float32") for g in slopes])), net.trainable_variables)
+        changes = [v.numpy() - b for v, b in zip(net.trainable_variables, before, strict=True)]
+        for form, of in FORMS.items():
+            found[form].append(float(of(slopes, changes, before, float(loss))))
+    return found
+
+
+KERNELS = (0, 2)
+FORMS: dict[str, Callable[..., Any]] = {
+    "grad.max": lambda g, u, w, loss: max(np.max(abs(each)) for each in g),
+    "grad.mean": lambda g, u, w, loss: sum(np.sum(abs(each)) for each in g) / sum(each.size for each in g),
+    "grad:kernel": lambda g, u, w, loss: max(norm([g[n]]) for n in KERNELS),
+    "grad.max:kernel": lambda g, u, w, loss: max(np.max(abs(g[n])) for n in KERNELS),
+    "update": lambda g, u, w, loss: norm(u) / norm(w),
+    "update:kernel": lambda g, u, w, loss: max(norm([u[n]]) / norm([w[n]]) for n in KERNELS),
+    "loss": lambda g, u, w, loss: loss,
+}
+
+
+@pytest.mark.parametrize("way", ["fit", "loop", "eager loop"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_trips_on_the_steps_that_numpy_says(crossings: Crossings, form: str, way: str) -> None:
+    expected = plain_training("adam")[form]
+    limit, steps = limit_of(expected)
+    crossings.start(f"{form} > {limit}")
+    WAYS[way]("adam")
+    assert crossings.steps == steps
+    values = [float(np.max(c.value)) for c in crossings.found]
+    np.testing.assert_allclose(values, [expected[s - 1] for s in steps], rtol=1e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_small_gradients_trip_too(crossings: Crossings, optimizer: str) -> None:
+    expected = norms_without_tfdb(optimizer)
+    limit = sorted(expected)[1] * 1.001
+    crossings.start(f"grad < {limit}")
+    by_fit(optimizer)
+    assert crossings.steps == [step for step, value in enumerate(expected, 1) if value < limit]
+
+
+def test_mixed_precision_in_fit_is_measured_unscaled(crossings: Crossings) -> None:
+    def net_and_optimizer() -> tuple[keras.Model, Any]:
+        net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, dtype="mixed_float16"),
+                                keras.layers.Dense(1, dtype="float32")])  # fmt: skip
+        return net, keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), initial_scale=2.0**8)
+
+    scales = [1.0, 3.0, 3e5, 1.0, 4.0]  # the third overflows float16
+    data = [(X[i * 8 : i * 8 + 8] * s, Y[i * 8 : i * 8 + 8]) for i, s in enumerate(scales)]
+    keras.utils.set_random_seed(4)
+    net, optimizer = net_and_optimizer()
+    optimizer.build(net.trainable_variables)
+    expected = []
+    for x, y in data:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((tf.cast(net(x, training=True), tf.float32) - y) ** 2)
+            scaled = optimizer.scale_loss(loss)
+        slopes = tape.gradient(scaled, net.trainable_variables)
+        scale = float(optimizer.dynamic_scale)
+        expected.append(norm([np.asarray(g, np.float64) / scale for g in slopes]))
+        optimizer.apply(slopes, net.trainable_variables)
+    finite = [value for value in expected if np.isfinite(value)]
+    assert len(finite) == 4
+    limit = sorted(finite)[1] * 1.01
+    crossings.start(f"grad > {limit}")
+    keras.utils.set_random_seed(4)
+    net, optimizer = net_and_optimizer()
+    net.compile(optimizer, "mse")
+    net.fit(tf.data.Dataset.from_tensor_slices(tuple(np.stack(p) for p in zip(*data, strict=True))), verbose=0)
+    values = [float(c.value) for c in crossings.found]
+    np.testing.assert_allclose(values, [value for value in finite if value > limit], rtol=2e-2)
+    assert norms.book.skips() == 1
+
+
+def test_expressions_in_fit_see_the_names_of_the_step(crossings: Crossings) -> None:
+    expected = [float(np.max(abs(y))) for _, y in batches()]
+    limit, steps = limit_of(expected)
+    crossings.start(f"tf.reduce_max(tf.abs(y)) > {limit}")
+    by_fit("sgd")
+    assert crossings.steps == steps
+
+
 def test_under_xla_the_step_over_the_limit_is_found_and_left_out(crossings: Crossings) -> None:
     limit, steps = limit_of(norms_without_tfdb("sgd"))
     crossings.start(f"grad > {limit}")

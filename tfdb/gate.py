@@ -62,6 +62,7 @@ class Trip:
     tensors: tuple[Any, ...] = ()
     notes: list[str] = field(default_factory=list)
     xla: bool = False
+    gradients: Sequence[tuple[str, Any]] = ()  # of the step run again, by the names of their variables
 
     @property
     def variables(self) -> tuple[str, ...]:

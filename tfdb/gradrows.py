@@ -72,9 +72,19 @@ def rows_of(leaves: Sequence[Any], gradients: Sequence[Any]) -> Iterator[Row]:
     """A row for each variable or tensor and its gradient."""
     for number, (leaf, gradient) in enumerate(zip(leaves, gradients, strict=True)):
         name = name_of(leaf) if hasattr(leaf, "assign") else f"source {number}"
-        shape = tuple(leaf.shape)
-        if gradient is None:
-            yield Row(name, shape, lost=True)
-            continue
-        columns = exactly(COLUMNS, [np.asarray(plain(gradient))])
-        yield row(name, shape, size_of(leaf), {column: float(values[0]) for column, values in columns.items()})
+        yield computed(name, tuple(leaf.shape), size_of(leaf), gradient)
+
+
+def rows_named(gradients: Sequence[tuple[str, Any]]) -> list[Row]:
+    """A row for each gradient, by its variable's name."""
+    shapes = [tuple(getattr(gradient, "shape", None) or ()) for _, gradient in gradients]
+    pairs = zip(gradients, shapes, strict=True)
+    return [computed(name, shape, int(np.prod(shape)) if None not in shape else 0, g) for (name, g), shape in pairs]
+
+
+def computed(name: str, shape: tuple[int | None, ...], size: int, gradient: Any) -> Row:
+    """The row of a gradient whose values are at hand; None is one that is lost."""
+    if gradient is None:
+        return Row(name, shape, lost=True)
+    columns = exactly(COLUMNS, [np.asarray(plain(gradient))])
+    return row(name, shape, size, {column: float(values[0]) for column, values in columns.items()})

@@ -94,6 +94,7 @@ def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin
 
 def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report], bool] | None) -> Origin:
     """What one pass of the step says of the origin."""
+    trip.gradients = trip.gradients or tuple(first.run.gradients)
     if first.error is not None:
         return of_error(trip, first)
     findings = pick_all(first)

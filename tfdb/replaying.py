@@ -27,7 +27,8 @@ class Reached(BaseException):
 class Pass:
     """One eager pass: the bad values met at doors, and every variable's value before this pass wrote to it.
 
-    `targets` are tensors of the last door, `losses` those that gradients were taken of.  `updating` says that the gate
+    `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
+    to be applied, by the names of their variables.  `updating` says that the gate
     that tripped was the update's, so optimizers compute theirs.
     """
 
@@ -39,6 +40,7 @@ class Pass:
     where: str = ""
     names: list[str] = field(default_factory=list)
     watched: int = 0
+    gradients: list[tuple[str, Any]] = field(default_factory=list)
     kept: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     collecting: list[tuple[Any, Any]] | None = None
     weights: set[int] = field(default_factory=set)
@@ -105,6 +107,7 @@ def apply(
     variables = targets(optimizer, pairs, args, kwargs, len(gradients))
     names = [name_of(variable) for variable in variables]
     run.scaled = run.scaled or scaled
+    run.gradients = list(zip(names, gradients, strict=False))
     if run.look(gradients, names, "gradient"):
         raise Reached
     if run.updating:
@@ -191,6 +194,8 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
     gradients = original(tape, target, sources, *args, **kwargs)
     values, names = tf.nest.flatten(gradients), [name_of(v) for v in tf.nest.flatten(sources)]
+    if len(values) == len(names):
+        run.gradients = list(zip(names, values, strict=True))
     if run.tape and len(values) == len(names) and run.look(values, names, "gradient"):
         raise Reached
     return gradients

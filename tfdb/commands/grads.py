@@ -1,8 +1,9 @@
 """`grads`: the table of the gradients of the last steps, or of an expression's."""
 
 import sys
+from typing import Any
 
-from tfdb import gradrows, gradtable, internals, render, watchstops
+from tfdb import asked, gradrows, gradtable, internals, internals_gradients, lostgrads, render, sites, tapes, watchstops
 from tfdb.commands import options
 from tfdb.commands.backward import AGAIN, BackwardCommands
 from tfdb.commands.gradients import expressions
@@ -48,18 +49,60 @@ class GradTableCommands(BackwardCommands):
     def rows_recorded(self) -> list[gradtable.Row]:
         """The rows of the last step; from the first call on all columns are kept."""
         began = watchstops.of(self.session).record()
-        rows = gradrows.recorded(norms.book, norms.current) if internals.loaded() else []
-        if not any(not row.lost for row in rows):
-            self.message(NOTHING if internals.loaded() else "each step is recorded from the first one on")
+        tapes.log.lasting = True  # a stop inside of a tape's block can ask it then
+        if not internals.loaded():
+            self.message("each step is recorded from the first one on")
             return []
+        trip: Any = self.graph_stop.trip if self.graph_stop is not None else None
+        if norms.current is None and trip is not None and trip.gradients:
+            self.message("the step to be applied, run again")
+            return gradrows.rows_named(trip.gradients)
+        rows = gradrows.recorded(norms.book, norms.current)
+        if not any(not row.lost for row in rows):
+            return self.rows_under_way(began)
+        self.message(self.heading(began))
+        return rows
+
+    def heading(self, began: bool) -> str:
+        """What the rows of recorded steps are of."""
         steps = gradrows.steps_kept(list(norms.book.rings.values()))
-        parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{steps} steps recorded"]
+        parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{counted(steps)} recorded"]
         if skips := norms.book.skips():
             parts.append(f"{skips} skipped by loss scaling")
         if began:
             parts.append("all columns from the next step on")
-        self.message(" · ".join(parts))
+        return " · ".join(parts)
+
+    def rows_under_way(self, began: bool) -> list[gradtable.Row]:
+        """The rows of the step that this stop is in, where nothing is recorded yet."""
+        try:
+            rows = list(gradrows.rows_of(*self.gradients_under_way()))
+        except TfdbError:
+            rows = []
+        if rows:
+            self.message("the step that is under way, before clipping and the like; no step was recorded yet")
+        else:
+            self.message(NOTHING if began else "no step was recorded yet: each is from now on; go on, and ask again")
         return rows
+
+    def gradients_under_way(self) -> tuple[list[Any], list[Any]]:
+        """(variables, gradients) of the step that this stop is in.
+
+        Raises:
+            TfdbError: no loss is known here, or its gradients cannot be had.
+        """
+        if self.graph_stop is not None and self.graph_stop.hit is not None:
+            here = self.pass_here()
+            leaves = list(here.variables())
+            found = [here.gradients(loss.values, leaves) for loss in self.losses_here(here)]
+            return leaves, [next((g for g in each if g is not None), None) for each in zip(*found, strict=True)]
+        wanted = asked.asked(self.activations_here())
+        tape, _ = self.lasting_tape()
+        targets = lostgrads.flat([wanted.target]) if wanted is not None and wanted.tape is tape else []
+        if wanted is None or not targets or not all(map(lostgrads.is_tensor, targets)):
+            raise TfdbError("no loss is known here")
+        leaves = list(sites.flat(wanted.sources)) or list(tape.watched_variables())
+        return leaves, internals_gradients.gradient(internals_gradients.handle_of(tape), targets, leaves)
 
     def rows_on_demand(self, expression: str) -> list[gradtable.Row]:
         """The rows of an expression's gradients."""
@@ -73,3 +116,8 @@ class GradTableCommands(BackwardCommands):
             return list(gradrows.rows_of(*self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)))
         with norms.quiet():
             return gradrows.on_demand(lambda: value(parts[0]), sources)
+
+
+def counted(steps: int) -> str:
+    """How many steps."""
+    return f"{steps} step{'s' if steps != 1 else ''}"
