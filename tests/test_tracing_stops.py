@@ -191,3 +191,88 @@ def test_a_plain_breakpoint_says_that_the_line_runs_only_while_tracing() -> None
         c                          | 2.0
     """,
     )
+
+
+def row_sum(v: Any) -> Any:
+    w = v * 2.0
+    return tf.reduce_sum(w)
+
+
+MATRIX = [[1.0, 2.0], [3.0, 4.0]]
+
+
+def run_eager_map() -> None:
+    tfdb.set_trace()
+    y = tf.map_fn(row_sum, tf.constant(MATRIX))
+    print(y.numpy().tolist())
+
+
+def test_an_eager_map_fn_whose_function_autograph_converts() -> None:
+    walk(
+        run_eager_map,
+        """
+        b row_sum          | Breakpoint 1 at ...
+        c                  | eager stop · row_sum / row_sum: w = v * 2.0
+        p v.numpy().tolist() | [1.0, 2.0]
+        n                  | eager stop · row_sum / row_sum: return tf.reduce_sum(w)
+        p w.numpy().tolist() | [2.0, 4.0]
+        c                  | eager stop · row_sum / row_sum: w = v * 2.0
+        p v.numpy().tolist() | [3.0, 4.0]
+        u                  | run_eager_map: y = tf.map_fn(row_sum, tf.constant(MATRIX))
+        d                  | row_sum: w = v * 2.0
+        n                  | eager stop · row_sum / row_sum: return tf.reduce_sum(w)
+        n                  | eager stop · row_sum / --Return-- / row_sum: return tf.reduce_sum(w)
+        retval             | <tf.Tensor: shape=(), dtype=float32, numpy=14.0>
+        n                  | run_eager_map: print(y.numpy().tolist())
+        c                  | [6.0, 14.0]
+    """,
+    )
+
+
+@tf.function
+def vectorised(x: Any) -> Any:
+    return tf.vectorized_map(row_sum, x)
+
+
+@tf.custom_gradient
+def halved(x: Any) -> Any:
+    def grad(upstream: Any) -> Any:
+        slope = upstream * 0.5
+        return slope
+
+    return x, grad
+
+
+def jacobian(x: Any, use_pfor: bool) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = halved(x) * x
+    return tape.jacobian(y, x, experimental_use_pfor=use_pfor)
+
+
+def run_vectorised() -> None:
+    graph_jacobian = tf.function(jacobian)
+    tfdb.set_trace()
+    for _ in range(2):
+        print(vectorised(tf.constant(MATRIX)).numpy().tolist())
+    for use_pfor in (True, False):
+        print(graph_jacobian(tf.constant([1.0, 2.0]), use_pfor).numpy().tolist())
+
+
+def test_bodies_that_run_as_one_say_so_once_and_stop_at_tracing() -> None:
+    cannot = "cannot stop when it runs: vectorized_map or jacobian runs all its passes as one. b trace:..."
+    walk(
+        run_vectorised,
+        f"""
+        b @return tf.reduce_sum(w)@         | Breakpoint 1 at ...
+        b @slope = upstream * 0.5@          | Breakpoint 2 at ...
+        b trace:@return tf.reduce_sum(w)@   | Breakpoint 3 at ...
+        c                                   | tracing · vectorised > row_sum · ... / row_sum: return tf.reduce_sum(w)
+        p w.shape, v.shape                  | (TensorShape([2]), TensorShape([2]))
+        c                                   | test_tracing_stops.py:... {cannot} / [6.0, 14.0] / [6.0, 14.0] / test_tracing_stops.py:... {cannot} / [[1.5, 0.0], [0.0, 3.0]] / grad: slope = upstream * 0.5
+        p upstream.numpy().tolist()         | [1.0, 0.0]
+        c                                   | grad: slope = upstream * 0.5
+        p upstream.numpy().tolist()         | [0.0, 2.0]
+        c                                   | [[1.5, 0.0], [0.0, 3.0]]
+    """,
+    )

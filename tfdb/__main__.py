@@ -97,6 +97,8 @@ def run_once(chosen: program.Program, debugger: Any, ending: Any) -> int:
     try:
         entry.start(debugger)
         program.run(loaded, main_module)
+        entry.stop_tracing()
+        debugger.note_at_end()
     except Again:
         debugger.session.quitting = None
         raise pdb.Restart from None

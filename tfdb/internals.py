@@ -239,7 +239,8 @@ def as_under_xla(op_type: str, args: Sequence[Any], kwargs: dict[str, Any]) -> t
 def in_vectorisation(frame: FrameType | None) -> bool:
     """Whether the frame runs under `vectorized_map` or `jacobian`, whose ops are rewritten and cannot hold a hook."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith("parallel_for/control_flow_ops.py"):
+        code = frame.f_code
+        if code.co_name == "_pfor_impl" and code.co_filename.endswith("parallel_for/control_flow_ops.py"):
             return True
         frame = frame.f_back
     return False

@@ -1,9 +1,24 @@
 """TensorFlow's private names around a function that is being traced; a part of internals.py, under its rules."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tfdb.internals import func_graph_class, private
+from tfdb.internals import func_graph_class, layer_classes, private
+
+
+def op_types() -> list[str]:
+    """The types of all ops that TensorFlow has."""
+    import tensorflow as tf
+
+    return [name for name in dir(tf.raw_ops) if not name.startswith("_")]
+
+
+def layer_names() -> list[str]:
+    """The names of all Keras layers that are alive, each once, in order."""
+    kinds = tuple(layer_classes())
+    layers = (each for each in gc.get_objects() if issubclass(type(each), kinds)) if kinds else ()
+    return sorted({str(layer.__dict__.get("name") or layer.__dict__.get("_name") or "") for layer in layers} - {""})
 
 
 @contextmanager

@@ -112,11 +112,15 @@ class LineTracer:
         graph = internals.current_graph()
         if graph is None or internals.is_scratch(graph) or is_exporting(frame):
             return self.eager_trace(frame, event, arg) if self.eager_trace is not None else None
+        self.forget(frame)
+        return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event
+
+    def forget(self, frame: FrameType) -> None:
+        """A frame object begins a new call."""
         self.planter.renumber(frame)
         self.last.pop(id(frame), None)
         self.reached.pop(id(frame), None)
         self.loops.pop(id(frame), None)
-        return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event
 
     def may_plant(self, filename: str, code: CodeType) -> bool:
         """Whether lines of this function may matter: an installed package's only when it has a breakpoint."""

@@ -4,6 +4,7 @@
 planted while an instrumented function is traced; eager ops and layers are looked at as they run.
 """
 
+import difflib
 import re
 import sys
 import threading
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import internals, internals_tracing
 
 NAME = re.compile(r"<(op|layer):(.*)>", re.DOTALL)
+CLOSE = 0.6  # difflib's ratio from which a name is offered for a misspelt one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,23 @@ def parse(argument: str) -> tuple[str, str, str] | None:
     return kind.strip(), pattern.strip(), condition.strip()
 
 
+def note(kind: str, pattern: str) -> str | None:
+    """What to say of a new breakpoint that nothing there is yet would meet; None where it may stop at once."""
+    names = internals_tracing.op_types() if kind == "op" else internals_tracing.layer_names()
+    if not names or any(re.fullmatch(pattern, name) for name in names):
+        return None
+    near = difflib.get_close_matches(pattern, names, 3, CLOSE) or (names[:6] if kind == "layer" else [])
+    meant = f" (there are: {', '.join(near)})" if near else ""
+    if kind == "op":
+        return f"no op type is called {pattern}{meant}: it waits for a node of that name"
+    return f"no layer called {pattern} has been seen yet{meant}: it waits for one of that name"
+
+
+def never_met(kind: str, pattern: str) -> str:
+    """What to say at the program's end of a breakpoint that nothing has met."""
+    return f"no {'op type or node' if kind == 'op' else 'layer'} matched {kind}:{pattern}: it never stopped"
+
+
 def matching(names: Iterable[str], kind: str, *texts: str) -> str | None:
     """The first breakpoint of this kind whose pattern is the whole of one of the texts."""
     for name in names:
@@ -65,6 +84,22 @@ class OpBreaks:
         self.busy = False
         self.installed = False
         self.thread = 0
+        self.found: set[str] = set()
+
+    def met(self, kind: str, *texts: str) -> str | None:
+        """The first breakpoint that an op or a layer of these names meets; it is remembered."""
+        name = matching(self.watched.names(), kind, *texts)
+        if name is not None:
+            self.found.add(name)
+        return name
+
+    def missed(self) -> list[tuple[str, str]]:
+        """The breakpoints, as kind and pattern, that nothing has met."""
+        return [
+            (found[1], found[2])
+            for name in self.watched.names()
+            if (found := NAME.fullmatch(name)) and name not in self.found
+        ]
 
     def install(self) -> None:
         """Watch eager ops of this thread, and the calls of Keras layers.  Idempotent; `remove` undoes it."""
@@ -95,7 +130,7 @@ class OpBreaks:
         """An op was added to a graph; plant a hook behind it if a breakpoint matches."""
         if self.busy or not self.watched.instrumented():
             return
-        name = matching(self.watched.names(), "op", op.type, op.name)
+        name = self.met("op", op.type, op.name)
         if name is not None:
             self.busy = True
             try:
@@ -109,7 +144,7 @@ class OpBreaks:
         """An op ran eagerly (TensorFlow's op callback)."""
         if graph is not None or self.busy or not self.installed:
             return
-        name = matching(self.watched.names(), "op", op_type)
+        name = self.met("op", op_type)
         if name is not None:
             self.stop(sys._getframe(1), name, {"inputs": list(inputs), "outputs": list(outputs)})
 
@@ -118,7 +153,7 @@ class OpBreaks:
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = original(layer, *args, **kwargs)
-            name = matching(self.watched.names(), "layer", layer.name, getattr(layer, "path", layer.name))
+            name = self.met("layer", layer.name, getattr(layer, "path", None) or layer.name)
             if name is None or self.busy:
                 return outputs
             names = {"inputs": args[0] if len(args) == 1 else (args or kwargs), "outputs": outputs, "layer": layer}

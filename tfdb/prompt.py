@@ -28,7 +28,7 @@ from tfdb.commands.watches import WatchCommands
 from tfdb.errors import Again, Quit
 from tfdb.linehooks import Hit
 from tfdb.session import Session
-from tfdb.sourcemap import in_site_packages, is_hidden, is_user
+from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden, is_user
 from tfdb.stopping import GraphStop, Stepping, stop_line
 
 PLAIN_PROMPT = "(tfdb) "
@@ -171,8 +171,8 @@ class Commands(
             self.session.stepping = Stepping("eager")
             return False
         wish = Stepping(kind, entry.activation, lineno)
-        if stop.tracing:
-            self.session.trace_stops.step(wish)
+        if stop.tracing is not None:
+            stop.tracing.step(wish)
         else:
             self.session.stepping = wish
         self._set_stopinfo(self.botframe, None, -1)
@@ -219,6 +219,8 @@ class Commands(
         """bdb's trace function: library frames are not entered, and symbolic passes are left to the line hooks."""
         if event == "call":
             filename = frame.f_code.co_filename
+            if GENERATED_FILE in filename and self.breaks and internals.current_graph() is None:
+                return self.session.eager_stops.trace_function(frame)
             if self.is_out_of_sight(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
                 return None
         if internals.current_graph() is not None:
@@ -251,6 +253,8 @@ class Commands(
             if self.breaks or self.quitting or self.stopframe is not None:
                 return
         self.at_start = False
+        if self.graph_stop is None:
+            self.session.eager_stops.stepping = None
         super().user_line(frame)
 
     def run_first_commands(self, frame: FrameType) -> None:

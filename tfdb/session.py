@@ -27,7 +27,7 @@ from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
 from tfdb.stopping import GraphStop, Stepping
 from tfdb.traces import Recorder
-from tfdb.tracestops import TraceStops
+from tfdb.tracestops import EagerStops, TraceStops
 from tfdb.twins import Needs, Twins
 
 POLL_SECONDS = 0.1  # between two looks at what the open prompt is doing
@@ -59,6 +59,7 @@ class Session:
         self.op_breaks = OpBreaks(self.watched())
         self.twins = Twins(self.needs())
         self.trace_stops = TraceStops(self)
+        self.eager_stops = EagerStops(self)
 
     def watched(self) -> Watched:
         """What the breakpoints on ops and layers ask the session."""

@@ -24,7 +24,7 @@ class GraphStop:
     """A stop inside a running graph: the stand-in frames, outermost first, and what they stand for.
 
     `callers` are the eager frames outside the graph: real ones of the waiting thread, with their lines.  With
-    `tracing`, Python is tracing these lines now and the tensors are symbolic.
+    `tracing`, Python runs these lines now, and that is told how to go on.
     """
 
     hit: Hit | None
@@ -36,7 +36,7 @@ class GraphStop:
     event: str
     title: str = ""
     report: Any = None
-    tracing: bool = False
+    tracing: Any = None
     trip: Any = None  # of a watch: the gate that failed
 
     def live_frame(self, frame: FrameType) -> LiveFrame | None:

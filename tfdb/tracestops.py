@@ -3,15 +3,18 @@
 `b trace:FILE:LINE` asks for them.  What is evaluated at such a prompt goes into a graph of its own, not the program's.
 """
 
+import itertools
 import os
 import re
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tfdb import internals_tracing, stopping
+from tfdb import internals, internals_tracing, stopping
 from tfdb.frames import LiveFrame, arguments, standing
 from tfdb.linehooks import Hit, HookPoint, traced_stack
+from tfdb.linetracer import LineTracer
 from tfdb.sourcemap import Activation, activations
 from tfdb.stopping import GraphStop, Stepping
 
@@ -41,10 +44,21 @@ def place_of(name: str) -> tuple[str, int] | None:
 class TraceStops:
     """Answers "stop here?" for each line of the user's that is being traced, and opens the prompt."""
 
+    word = "tracing"
+    meaning = MEANING
+
     def __init__(self, session: "Session") -> None:
         self.session = session
         self.stepping: Stepping | None = None
         self.into_graph = False
+
+    def name_of(self, filename: str, lineno: int) -> str:
+        """What pdb's table calls the file of a breakpoint here; the line alone tells it where it is the file's own."""
+        return file_name(filename, lineno)
+
+    def around(self) -> AbstractContextManager[None]:
+        """Where the prompt evaluates."""
+        return internals_tracing.apart()
 
     def wanted(self, filename: str) -> bool:
         """Whether a breakpoint at tracing stands in the file."""
@@ -62,15 +76,16 @@ class TraceStops:
         if threading.get_ident() in self.session.at_prompt:
             return
         filename = self.session.debugger.canonic(here.filename)
-        named = event != "return" and (filename, here.lineno) in places
+        first = (here.code or here.base.f_code).co_firstlineno  # the line of a breakpoint on a function's name
+        named = event != "return" and any((filename, line) in places for line in (here.lineno, first))
         number = self.session.planter.number(here)
         steps = self.stepping is not None and stopping.steps_here(self.stepping, event, number, here.lineno)
         if named or steps:
-            self.stop(frame, here, event, returned, file_name(filename, here.lineno) if named else "")
+            self.stop(frame, here, event, returned, self.name_of(filename, here.lineno) if named else "")
 
     def stop(self, frame: FrameType, here: Activation, event: str, returned: Any, name: str) -> None:
         """Open the prompt, unless the breakpoint `name` that the line has is not in effect and no step ends here."""
-        inside = traced_stack(frame)
+        inside = self.inside(frame)
         entries = [self.entry(activation) for activation in reversed([here, *inside[1:]])]
         outside = list(activations(frame))[len(inside) :]
         callers = [(each.base, each.lineno) for each in reversed(outside)]
@@ -78,17 +93,17 @@ class TraceStops:
             entries[-1].locals["__return__"] = returned
         hit = Hit(HookPoint(-1, name or TRACING, tuple(entries), (), "", 0, False, True, None), ())
         debugger = self.session.debugger
-        with self.session.lock, internals_tracing.apart():
+        with self.session.lock, self.around():
             reason = debugger.breakpoint_reason(hit) if name else None
             if reason is None and self.stepping is None:
                 return
             self.stepping, self.into_graph = None, False
             functions = " > ".join(each.function for each in entries if not each.hidden)
             kind = "return" if event == "return" else TRACING
-            title = " · ".join(["tracing", functions] + [MEANING] * (reason is not None))
+            title = " · ".join([self.word, functions] + [self.meaning] * (reason is not None and self.meaning != ""))
 
             def ask(frames: list[FrameType]) -> None:
-                stop = GraphStop(None, frames, entries, callers, 0, reason or "step", kind, title, tracing=True)
+                stop = GraphStop(None, frames, entries, callers, 0, reason or "step", kind, title, tracing=self)
                 with self.session.prompting():
                     debugger.graph_interaction(stop)
 
@@ -97,6 +112,10 @@ class TraceStops:
             self.stepping = stopping.after_return(self.stepping, entries)
         if self.session.quitting is not None:
             raise self.session.quitting
+
+    def inside(self, frame: FrameType) -> list[Activation]:
+        """The activations that stand-ins are shown for, innermost first."""
+        return traced_stack(frame)
 
     def entry(self, activation: Activation) -> LiveFrame:
         """The activation as it stands, its tensors symbolic."""
@@ -130,3 +149,50 @@ class TraceStops:
         self.stepping = None
         self.session.stepping = Stepping("step") if self.into_graph else None
         self.session.debugger.step_in_eager(frame)
+
+
+class EagerStops(TraceStops):
+    """The same for code that AutoGraph generated and Python runs eagerly, as `tf.map_fn` does with its function.
+
+    bdb would see the lines of the generated file there.
+    """
+
+    word = "eager stop"
+    meaning = ""
+
+    def __init__(self, session: "Session") -> None:
+        super().__init__(session)
+        self.lines = LineTracer(session.planter, lambda code: False, lambda filename, *lines: False, at_tracing=self)
+
+    def places(self) -> list[tuple[str, int]]:
+        return list(self.session.debugger.breakpoints())
+
+    def name_of(self, filename: str, lineno: int) -> str:
+        return "line"
+
+    def around(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def inside(self, frame: FrameType) -> list[Activation]:
+        return list(
+            itertools.takewhile(lambda each: each.code is not each.base.f_code or each.hidden, activations(frame))
+        )
+
+    def cannot_stop(self, here: Activation) -> None:
+        pass
+
+    def reached(self, frame: FrameType, here: Activation, event: str, returned: Any) -> None:
+        super().reached(frame, here, event, returned)
+        if self.stepping is not None and self.stepping.kind == "step":  # the next line may be one that bdb sees
+            self.session.debugger.step_in_eager(here.base.f_back)
+
+    def trace_function(self, frame: FrameType) -> Any:
+        """The trace function of a generated frame that begins."""
+        self.lines.forget(frame)
+        return self.on_event
+
+    def on_event(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """A trace function for lines and returns."""
+        if event in ("line", "return") and internals.current_graph() is None:
+            self.lines.look(frame, event, arg, False)
+        return self.on_event

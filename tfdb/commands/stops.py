@@ -87,8 +87,16 @@ class StopCommands(PromptBase):
             self.message(f"line {made.line} {why}; b trace:{place} stops there while Python traces it")
 
     def break_named(self, kind: str, pattern: str, condition: str, temporary: bool) -> None:
-        """Set a breakpoint on ops or layers."""
+        """Set a breakpoint on ops or layers; say so when there is none of that name."""
         self.add_named(opbreaks.file_name(kind, pattern), condition, temporary)
+        note = opbreaks.note(kind, pattern) if internals.loaded() else None
+        if note is not None:
+            self.message(note)
+
+    def note_at_end(self) -> None:
+        """The program is over: name the breakpoints on ops and layers that nothing has met."""
+        for kind, pattern in self.session.op_breaks.missed():
+            self.message(opbreaks.never_met(kind, pattern))
 
     def add_named(self, name: str, condition: str, temporary: bool) -> None:
         """Set a breakpoint on no line; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
