@@ -20,6 +20,7 @@ from tfdb.commands.errors import ErrorCommands
 from tfdb.commands.gradients import GradientCommands
 from tfdb.commands.grads import GradTableCommands
 from tfdb.commands.graph import GraphCommands
+from tfdb.commands.helping import HelpCommands
 from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
@@ -38,6 +39,7 @@ SAID_YES, SAID_NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 class Commands(
     WatchCommands,
     CompletingPrompt,
+    HelpCommands,
     GraphCommands,
     NodeCommands,
     TensorCommands,
