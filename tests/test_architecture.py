@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
     "prompt": {
-        "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "uncaught", "watchstops", "commands",
-        "completion", "callbacks", "extension", "remote", "terminated",
+        "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "interrupted", "uncaught",
+        "watchstops", "commands", "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops", "headers"},
     "TensorFlow": {

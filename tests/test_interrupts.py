@@ -28,6 +28,11 @@ print("over", flush=True)
 def interrupted(path: Path, passes: int, options: list[str], typed: str) -> tuple[str, int]:
     """Run the program, interrupt it half a second after its long call has begun; its output and exit status."""
     path.write_text(PROGRAM.format(passes=passes))
+    return interrupted_program(path, options, typed)
+
+
+def interrupted_program(path: Path, options: list[str], typed: str) -> tuple[str, int]:
+    """The same of any program that prints `running`."""
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "tfdb", *options, str(path)],
         stdin=subprocess.PIPE,
@@ -67,3 +72,71 @@ def test_without_a_hook_it_stops_after_the_call_at_its_line(tmp_path: Path) -> N
     assert "Program interrupted" in output and "plain.py(12)<module>" in output
     assert output.index("plain.py(12)") < output.index("'here'") < output.index("over")
     assert status == 0
+
+
+def test_a_call_that_never_ends_is_asked_about_while_it_runs(tmp_path: Path) -> None:
+    path = tmp_path / "endless.py"
+    path.write_text(
+        """
+import tensorflow as tf
+
+@tf.function
+def spin(n):
+    i = tf.constant(0)
+    while i < n:
+        i = i + tf.constant(0)
+    return i
+
+limit = tf.constant(5)
+print("running", flush=True)
+spin(limit)
+print("over", flush=True)
+"""
+    )
+    output, status = interrupted_program(path, [], "c\np 'limit', int(limit)\nw\nq\n")
+    assert "endless.py(13)<module>" in output and "('limit', 5)" in output
+    assert "over" not in output and status == 0
+
+
+def test_other_code_that_never_comes_back_is_asked_about_too(tmp_path: Path) -> None:
+    path = tmp_path / "stuck.py"
+    path.write_text(
+        """
+import threading
+import tensorflow as tf
+
+def rows():
+    yield 1
+    threading.Event().wait()
+
+for row in tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), tf.int32)):
+    print("running", flush=True)
+"""
+    )
+    output, status = interrupted_program(path, [], "c\np 'row', int(row)\nq\n")
+    assert "stuck.py(9)<module>" in output and "('row', 1)" in output and status == 0
+
+
+def test_a_step_from_beside_a_call_goes_on_after_it(tmp_path: Path) -> None:
+    output, status = interrupted(tmp_path / "long.py", 12_000_000, [], "c\np 'here'\nn\np 'then'\nc\n")
+    assert "has not come back" in output
+    assert output.index("long.py(12)") < output.index("'here'") < output.index("long.py(13)") < output.index("'then'")
+    assert output.index("'then'") < output.index("over\n") and status == 0
+
+
+def test_ctrl_c_in_eager_code_is_never_lost(tmp_path: Path) -> None:
+    path = tmp_path / "eager.py"
+    path.write_text(
+        """
+import time
+
+print("running", flush=True)
+for k in range(100):
+    time.sleep(0.05)
+print("over", flush=True)
+"""
+    )
+    for _ in range(4):
+        output, status = interrupted_program(path, [], "c\np 'at', k\nc\n")
+        assert "eager.py(6)<module>" in output and "('at', " in output
+        assert "over" in output and status == 0

@@ -4,6 +4,7 @@ import os
 import pdb
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 from tfdb import internals, prompt, session, watchstops
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
-from tfdb.session import Session
+from tfdb.session import POLL_SECONDS, Session
 from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden
 from tfdb.terminated import Terminations
 from tfdb.watchstops import Ending, WatchStops
+
+HOOKS_PATIENCE = 10.0  # seconds
 
 _undo: list[Callable[[], None]] = []
 
@@ -48,7 +51,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     )
     watch.install()
     _undo.append(watch.remove)
-    interrupts = Interrupts(now.interrupt, debugger.interrupted_at, lambda: say_waiting(now))
+    interrupts = Interrupts(now.interrupt, debugger.interrupted_at, lambda: while_waiting(now, ending))
     interrupts.install()
     now.door.wake_main = interrupts.wake_main
     _undo.append(interrupts.remove)
@@ -57,10 +60,16 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     return debugger
 
 
-def say_waiting(now: Session) -> None:
-    """Tell the user who typed Ctrl-C why nothing happens, when a graph without hooks is running."""
-    if now.interrupted and now.door.active:
-        now.debugger.message("interrupted: waiting for the graph call to end (Ctrl-\\ ends the process at once)")
+def while_waiting(now: Session, ending: Ending) -> None:
+    """Ctrl-C has had no answer for a second: a graph or other C code is running.  Give its hooks time, then prompt."""
+    until = time.monotonic() + HOOKS_PATIENCE
+    hooked = any(now.door.holds_hooks(call.function) for call in list(now.door.active))
+    while hooked and now.interrupted and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    if now.interrupted and ending.no_prompt:
+        now.debugger.message("interrupted: waiting for the call to end (Ctrl-\\ ends the process at once)")
+    elif now.interrupted:
+        now.debugger.still_running()
 
 
 def give_back() -> None:

@@ -20,7 +20,7 @@ class Interrupts:
 
     `noticed()` is called on a thread of its own as soon as Ctrl-C is typed; `arrived(frame)` on the main thread when
     Python runs again, unless a hook has stopped for it meanwhile.  `waiting()` is called when neither has happened
-    within a second.
+    within a second, on a thread of its own.
     """
 
     def __init__(
@@ -32,6 +32,8 @@ class Interrupts:
         self.before: signal._HANDLER = None
         self.fd_before = -1
         self.pipe: tuple[int, int] | None = None
+        self.process = os.getpid()  # a forked child has the handler, and not the thread
+        self.told = threading.Semaphore(0)  # released once for each signal that `noticed` has been told of
 
     def install(self) -> None:
         """Take the signal.  Does nothing off the main thread, or where the program set a handler of its own."""
@@ -42,7 +44,7 @@ class Interrupts:
         read, write = os.pipe()
         os.set_blocking(write, False)
         self.pipe = read, write
-        self.before = signal.signal(signal.SIGINT, lambda number, frame: self.arrived(frame))
+        self.before = signal.signal(signal.SIGINT, self.handle)
         self.fd_before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         threading.Thread(target=self.listen, args=(read,), name="tfdb-interrupts", daemon=True).start()
 
@@ -52,9 +54,16 @@ class Interrupts:
             while numbers := os.read(read, 64):
                 if signal.SIGINT in numbers:
                     self.noticed()
+                    self.told.release()
                     timer = threading.Timer(PATIENCE, self.waiting)
                     timer.daemon = True
                     timer.start()
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Python's own handler: `noticed` comes first, whichever thread is the faster."""
+        if self.process == os.getpid():
+            self.told.acquire(timeout=PATIENCE)
+        self.arrived(frame)
 
     def wake_main(self) -> None:
         """Make the main thread look at the session, which is quitting, wherever it is in Python."""

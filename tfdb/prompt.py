@@ -27,6 +27,7 @@ from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.commands.watches import WatchCommands
 from tfdb.errors import Again, Quit
+from tfdb.interrupted import InterruptedPrompt
 from tfdb.linehooks import Hit
 from tfdb.session import Session
 from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden, is_user
@@ -49,6 +50,7 @@ class Commands(
     RerunCommands,
     StopCommands,
     ConsoleCommands,
+    InterruptedPrompt,
 ):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
@@ -306,30 +308,6 @@ class Commands(
     def is_stepping(self) -> bool:
         """Whether `s` is under way in eager code."""
         return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()
-
-    def interrupted_at(self, frame: FrameType | None) -> None:
-        """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line.
-
-        So it is too when another thread has quit the program.
-        """
-        if self.session.quitting is not None:
-            raise self.session.quitting
-        if self.session.at_prompt or self.session.is_foreign():
-            raise KeyboardInterrupt
-        if not self.session.interrupted:
-            return
-        self.session.interrupted = False
-        while frame is not None and self.is_hidden(frame) and frame.f_back is not None:
-            frame = frame.f_back
-        self.message("\nProgram interrupted. (Use 'cont' to resume.)")
-        self.step_in_eager(frame)
-        trace = sys.gettrace()
-        sys.settrace(None)
-        self.interaction(frame, None)
-        if self.quitting:
-            raise Quit(1)
-        if self.trace_function() is not None or self.stopframe is not self.botframe:
-            sys.settrace(trace)
 
     def trace_function(self) -> Any:
         """The trace function that a thread needs now: bdb's while there are breakpoints or eager code is stepped."""
