@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from . import graphs
 
 NODE_COMMANDS = ("ni", "li", "lo")
 EXPRESSION_COMMANDS = (
@@ -35,7 +38,17 @@ OPTIONS = {
     "lo": ("-d", "-t", "-c"),
     "graph": ("-a", "--dot", "--svg", "--pbtxt", "--tb"),
 }
+FILE_OPTIONS = ("--png", "--tb", "--dot", "--svg", "--pbtxt", "-s")
+MOST_FILES = 2000
 MOST = 200  # names offered at once
+KINDS = {
+    **dict.fromkeys(("ni", "li", "lo"), "node"),
+    **dict.fromkeys(BREAK_COMMANDS, "place"),
+    **dict.fromkeys(("watch", "unwatch"), "watch"),
+    **dict.fromkeys(("repro", "source", "ps"), "file"),
+    **dict.fromkeys(("pt", "hist", "plot", "tdiff"), "value"),
+    "lt": "tensor",
+}
 NAME = re.compile(r"[\w.\[\]'\"]*$")
 
 
@@ -59,7 +72,10 @@ class Completion:
         if not space:
             yield from self.commands()
             return
-        if word.startswith("-"):
+        before = rest.split()[-2:] if rest[-1:] != " " else rest.split()[-1:]
+        if command in ("repro", "source") or (before and before[0] in FILE_OPTIONS and word != before[0]):
+            yield from self.files(word)
+        elif word.startswith("-"):
             yield from OPTIONS.get(command, ())
         elif command in NODE_COMMANDS:
             yield from self.nodes()
@@ -74,6 +90,8 @@ class Completion:
             yield from self.watches()
         elif command in ("help", "h"):
             yield from self.commands()
+        elif command == "ps":
+            yield from self.files(word)
         if command in EXPRESSION_COMMANDS or not command.isidentifier():
             yield from self.expressions(word, functions=command in ("graph", "retraces", "rerun"))
 
@@ -83,17 +101,29 @@ class Completion:
 
     def nodes(self) -> Iterator[str]:
         """The ops of this execution."""
-        for level in self.debugger.execution().levels:
-            yield from (node.name for node in level.record.nodes)
-            yield from level.suffixes.values()
+        for graph in self.debugger.graphs_in_sight():
+            names = [op.name for op in graphs.operations(graph)]
+            yield from names
+            yield from (name.rpartition("/")[2] for name in names if "/" in name)
+
+    def op_types(self) -> Iterator[str]:
+        """The types of the ops of this execution."""
+        for graph in self.debugger.graphs_in_sight():
+            yield from (op.type for op in graphs.operations(graph))
+
+    def files(self, word: str) -> Iterator[str]:
+        """The files and folders that the word may name."""
+        folder, _, start = word.rpartition("/")
+        for entry in itertools.islice(os.scandir(os.path.expanduser(folder + "/") if "/" in word else "."), MOST_FILES):
+            if entry.name.startswith(start) and (start or not entry.name.startswith(".")):
+                yield (f"{folder}/" if "/" in word else "") + entry.name + ("/" if entry.is_dir() else "")
 
     def after_lt_option(self, rest: str) -> Iterator[str]:
         """What the option before the word takes."""
         words = rest.split()
         last = words[-2 if rest and not rest.endswith(" ") and len(words) > 1 else -1] if words else ""
         if last == "-t":
-            for level in self.debugger.execution().levels:
-                yield from (node.op for node in level.record.nodes)
+            yield from self.op_types()
         elif last == "-f":
             yield from ("nan", "inf")
         elif last == "-s":
@@ -107,8 +137,7 @@ class Completion:
         if rest.startswith("layer:"):
             yield from (f"layer:{name}" for name in self.layers())
         if rest.startswith("op:"):
-            for level in self.debugger.execution().levels:
-                yield from (f"op:{node.op}" for node in level.record.nodes)
+            yield from (f"op:{name}" for name in self.op_types())
 
     def layers(self) -> Iterator[str]:
         """The names of the Keras layers in reach."""
@@ -152,7 +181,20 @@ class Completion:
 def is_layer(value: Any) -> bool:
     """Whether the value is a Keras layer or model, without importing Keras."""
     modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
-    return any(isinstance(value, module.layers.Layer) for module in modules if module and hasattr(module, "layers"))
+    try:
+        return any(isinstance(value, module.layers.Layer) for module in modules if module and hasattr(module, "layers"))
+    except Exception:  # an object of the user's that raises when it is looked at
+        return False
+
+
+def kind_of(line: str, candidate: str) -> str:
+    """What a candidate is, in a word: shown beside it in IPython's menu."""
+    command, space, _ = line.lstrip().partition(" ")
+    if not space or command in ("help", "h"):
+        return "command"
+    if candidate.startswith("-"):
+        return "option"
+    return KINDS.get(command, "name")
 
 
 def flattened(value: Any) -> Iterable[Any]:
@@ -165,9 +207,12 @@ def flattened(value: Any) -> Iterable[Any]:
 
 def is_interesting(value: Any, functions: bool) -> bool:
     """Whether a name is worth offering first: a tensor, variable or model; where wanted, a tf.function."""
-    if functions:
-        return hasattr(value, "python_function") or is_layer(value) or hasattr(value, "signatures")
-    return (hasattr(value, "dtype") and hasattr(value, "shape")) or is_layer(value)
+    try:
+        if functions:
+            return hasattr(value, "python_function") or is_layer(value) or hasattr(value, "signatures")
+        return (hasattr(value, "dtype") and hasattr(value, "shape")) or is_layer(value)
+    except Exception:  # an object of the user's that raises when it is looked at
+        return False
 
 
 def toolbar(stop: Any) -> str:

@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
+from tfdb import render
 from tfdb.commands.base import PromptBase
-from tfdb.completion import NODE_COMMANDS, Completion, toolbar
+from tfdb.completion import NODE_COMMANDS, Completion, kind_of, toolbar
 
 OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")
 WORD = re.compile(r"\S*$")
@@ -57,7 +58,9 @@ class CompletingPrompt(PromptBase):
             line = context.text_until_cursor
             word = WORD.search(line)
             whole = word[0] if word else ""
-            found = [SimpleCompletion(each) for each in self.completion.candidates(line, whole)]
+            found = [
+                SimpleCompletion(each, type=kind_of(line, each)) for each in self.completion.candidates(line, whole)
+            ]
             command = line.split(" ")[0]
             if "." in whole and command not in OWN_NAMES:  # attributes are IPython's
                 found = []
@@ -68,4 +71,4 @@ class CompletingPrompt(PromptBase):
 
     def bottom_toolbar(self) -> str | None:
         """The line below IPython's prompt at a graph stop; none elsewhere."""
-        return toolbar(self.graph_stop) or None
+        return render.shorten(toolbar(self.graph_stop), render.terminal_width()) or None

@@ -47,6 +47,19 @@ class NodeCommands(PromptBase):
         given = next((each for each in calls if executions.reaches(each, hook)), None)
         return executions.of_stop(hook, stop.hit.values, given)
 
+    def graphs_in_sight(self) -> list[Any]:
+        """The graphs of this stop, innermost first, without computing anything; none where no graph has run."""
+        stop, last = self.graph_stop, self.session.door.last
+        hook = (
+            self.session.planter.hooks.get(stop.hit.point.number) if stop is not None and stop.hit is not None else None
+        )
+        if hook is not None:
+            return list(trippedsteps.around(hook.graph))
+        if stop is not None and stop.trip is not None and stop.trip.place.spot is not None:
+            return list(trippedsteps.around(stop.trip.place.spot[0]))
+        graph = internals_graphs.atomic_graph(last.function) if last is not None else None
+        return [graph] if graph is not None else []
+
     def do_lt(self, arg: str) -> None:
         """lt [-f nan|inf|EXPR] [-n REGEX] [-t OPTYPE] [-s time|name|op|line|size|bad] [-a]
 
