@@ -202,3 +202,21 @@ def test_before_any_step_is_recorded_the_one_under_way_is_shown() -> None:
         )
     finally:
         norms.remove()
+
+
+def test_variables_of_one_name_have_rows_of_their_own(recording: None) -> None:
+    first, second = tf.Variable([1.0], name="w"), tf.Variable([2.0], name="w")
+    kept = [tf.Variable([3.0])]
+    nameless = tf.Variable([4.0])
+
+    def step() -> None:
+        variables = [first, second, *kept, nameless]
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(variable**2) for variable in variables])
+        for variable, slope in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(0.0 * slope)
+
+    step()
+    step()
+    found = {name: row.norm for name, row in rows().items()}
+    assert found == {"w": 2.0, "w (2)": 4.0, "kept[0]": 6.0, "nameless": 8.0}

@@ -5,17 +5,33 @@ In a graph each step writes one row into a small variable, which costs no call i
 
 from __future__ import annotations
 
+import itertools
+import re
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import internals_gate
+from . import blame, internals_gate, reach
 from .norms import size_of
 from .writes import name_of
 
 STEPS = 32  # kept
+UNNAMED = re.compile(r"(.*/)?Variable(_\d+)?")  # the program gave no name
+
+
+def users_name(variable: Any, frame: Any) -> str:
+    """What the user's frames call a variable: a plain name, or else how they reach it; '' for neither.
+
+    Outer frames come first, and earlier names: the name of a loop over variables is none of theirs.
+    """
+    scopes = [names for each in blame.user_frames(frame) for names in (each.f_globals, each.f_locals)]
+    for names in scopes:
+        if found := next((name for name, value in list(names.items()) if value is variable), ""):
+            return found
+    return next((found for names in scopes if (found := reach.path_to(variable, names, ""))), "")
 
 
 @dataclass(eq=False)
@@ -69,7 +85,21 @@ class Book:
         self.rings: dict[Any, Ring] = {}
         self.shapes: dict[str, tuple[int | None, ...]] = {}  # of all variables, in the order they are given in
         self.none: set[str] = set()
+        self.names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self.skipped: Any = None
+
+    def name(self, variable: Any, frame: Any = None) -> str:
+        """A variable's name, that no other one alive has; the user's own name for it where it was given none."""
+        plain = internals_gate.unwrapped(variable)
+        known = self.names.get(id(plain))
+        if known is not None and known[0]() is plain:
+            return known[1]
+        base = name_of(variable)
+        base = users_name(plain, frame) or base if UNNAMED.fullmatch(base) else base
+        taken = {name for alive, name in self.names.values() if alive() is not None}
+        unique = next(name for n in itertools.count(1) if (name := base if n == 1 else f"{base} ({n})") not in taken)
+        self.names[id(plain)] = (weakref.ref(plain), unique)
+        return unique
 
     def ring(self, variables: Sequence[Any], names: Sequence[str], columns: Sequence[str]) -> Ring:
         """The ring of these variables and columns, made on first use."""
@@ -80,10 +110,10 @@ class Book:
             self.rings[key] = Ring(tuple(names), shapes, sizes, tuple(columns))
         return self.rings[key]
 
-    def given(self, variables: Sequence[Any], gradients: Sequence[Any]) -> None:
+    def given(self, variables: Sequence[Any], gradients: Sequence[Any], frame: Any = None) -> None:
         """Note the variables that an optimizer is given, and which of them have no gradient."""
         for variable, gradient in zip(variables, gradients, strict=False):
-            name = name_of(variable)
+            name = self.name(variable, frame)
             self.shapes.setdefault(name, tuple(variable.shape))
             self.none.add(name) if gradient is None else self.none.discard(name)
 

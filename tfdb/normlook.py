@@ -19,7 +19,6 @@ from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame, UserLine
 from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, measured, over_limit
-from .writes import name_of
 
 XLA_NOTE = "the step was compiled by XLA; going on skips this step's update"
 
@@ -85,7 +84,7 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
     """Measure and decide; returns what the writes must wait for, and under XLA whether they may go on."""
     live = [(v, g) for v, g in zip(given.variables, given.values, strict=True) if g is not None and is_floating(g)]
     if given.kind == "gradient":
-        watch.book.given(given.variables, given.values)
+        watch.book.given(given.variables, given.values, given.frame)
     place = place_of(watch, given, [v for v, _ in live]) if live else None
     if place is None:
         return None, None
@@ -113,7 +112,7 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
 
 def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
     """The gate of these variables; None when nothing is to be measured or decided there."""
-    names = tuple(name_of(variable) for variable in variables)
+    names = tuple(watch.book.name(variable, given.frame) for variable in variables)
     kinds = ("update",) if given.kind == "update" else ("grad", "loss", "expression")
     concerned = [(t, chosen(t, names)) for t in watch.thresholds if t.kind in kinds]
     concerned = [(t, places) for t, places in concerned if places]
