@@ -432,6 +432,27 @@ def test_expressions_are_over_the_names_of_the_step(crossings: Crossings) -> Non
     ]
 
 
+@pytest.mark.parametrize("wrap", [tf.function, lambda f: f])
+def test_the_gradient_of_a_named_tensor_can_be_watched(crossings: Crossings, wrap: Callable[..., Any]) -> None:
+    crossings.start("tf.norm(backward(hidden)) > 25.0", "tf.norm(backward(elsewhere)) > 1")
+    w = tf.Variable([3.0, 4.0], name="w")
+    optimizer = keras.optimizers.SGD(0.0)
+    optimizer.build([w])
+
+    @wrap
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            hidden = w * x
+            loss = tf.reduce_sum(hidden**2)
+        optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+
+    for value in (1.0, 3.0, 2.0, 4.0):  # the gradient's norm is 10 times it
+        step(tf.constant(value))
+    assert [(c.step, c.threshold.expression) for c in crossings.found] == [
+        (step, "tf.norm(backward(hidden)) > 25.0") for step in (2, 4)
+    ]
+
+
 def test_expressions_under_xla(crossings: Crossings, capsys: pytest.CaptureFixture[str]) -> None:
     crossings.start("tf.reduce_max(x) > 2", "np.max(x) > 2")
     w = tf.Variable([2.0], name="w")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -50,11 +50,16 @@ def names_at(activations: Sequence[Activation], call: Call | None) -> dict[str, 
     return names
 
 
-def now(expression: str, frame: FrameType | None) -> Any:
-    """The expression's value in eager code; None when it has none here, which is said once."""
+def user_part(frame: FrameType | None) -> list[Activation]:
+    """The activations up to the innermost of the user's, that one included."""
     activations = list(sites.traced(frame))
     first = next((n for n, each in enumerate(activations) if blame.is_user_file(each.filename)), len(activations))
-    return value_of(expression, names_at(activations[: first + 1], None))
+    return activations[: first + 1]
+
+
+def now(expression: str, frame: FrameType | None, more: Mapping[str, Any]) -> Any:
+    """The expression's value in eager code; None when it has none here, which is said once."""
+    return value_of(expression, {**more, **names_at(user_part(frame), None)})
 
 
 def value_of(expression: str, names: dict[str, Any]) -> Any:

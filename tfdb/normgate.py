@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import internals, internals_gate, internals_norms, normlook, replaying, skips, steps
+from . import internals, internals_gate, internals_norms, normlook, normslopes, replaying, skips, steps
 from .errors import Quit
 from .gate import gate
 from .gradhistory import Book
@@ -39,6 +39,7 @@ class NormWatch:
         self.on_cross: Callable[[Crossing], None] = lambda crossing: None
         self.detailed = False
         self.local = threading.local()
+        self.slopes = normslopes.Slopes()
         self.calls = steps.Calls()
         self.book = Book()
         self.current: Crossing | None = None  # while its stop lasts
@@ -121,7 +122,9 @@ class NormWatch:
         """`GradientTape.gradient`: what it gives for variables may be applied."""
 
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            given = original(tape, target, sources, *args, **kwargs)
+            texts = [each.expression for each in self.thresholds if each.kind == "expression" and not self.aside]
+            asked = (tape, target, sources, *args)
+            given = self.slopes.given(original, texts, sys._getframe(1), asked, kwargs)
             if not self.aside:
                 gradients, leaves = steps.leaves(given), [internals_gate.unwrapped(v) for v in steps.leaves(sources)]
                 if len(gradients) == len(leaves) and all(map(internals_norms.is_variable, leaves)):

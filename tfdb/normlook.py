@@ -172,7 +172,7 @@ def eagerly(
     numbers = np.asarray([float(loss) for loss in losses], np.float32)
     for threshold, places in place.thresholds:
         if threshold.kind == "expression":
-            value = normexpr.now(threshold.expression, given.frame)
+            value = normexpr.now(threshold.expression, given.frame, watch.slopes.names())
             over = value is not None and bool(np.any(value))
         else:
             value = is_over(threshold, places, place, known, numbers, NUMPY)
@@ -224,7 +224,7 @@ def in_graph(
     carrier = frames.Carrier(internals.current_graph())
     activations = normexpr.inside(given.frame, watch.calls.current())
     place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
-    names = normexpr.names_at(activations, watch.calls.current())
+    names = {**watch.slopes.names(), **normexpr.names_at(activations, watch.calls.current())}
     asked = normexpr.Asked(names, carrier)
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_norms"):
         verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
@@ -324,7 +324,8 @@ def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any
     activations = normexpr.inside(given.frame, watch.calls.current())
     carrier = frames.Carrier(internals.current_graph())
     place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
-    asked = normexpr.Asked(normexpr.names_at(activations, watch.calls.current()), carrier)
+    names = {**watch.slopes.names(), **normexpr.names_at(activations, watch.calls.current())}
+    asked = normexpr.Asked(names, carrier)
     over = tf.stack([verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds])
     parts = [
         tf.cast(over, tf.float32),

@@ -32,7 +32,8 @@ class WatchCommands(PromptBase):
 
         For hand-written updates (`w.assign_sub(...)`) the gradients are those that the tape gave for the variable.
         With a limit, `in` and `allow` choose the variables that count.  An EXPRESSION is looked at at the same place,
-        over the names of the step; it costs nothing much where TensorFlow can compute it.
+        over the names of the step; it costs nothing much where TensorFlow can compute it.  In one, `backward(NAME)` is
+        the gradient that came to a tensor with that name where `tape.gradient` is called.
 
         At the stop `c` goes on as the program would have, bad update included: that is one fault, and what comes of it
         later does not stop again.  `skip` goes on without the update; `q` ends.
@@ -42,6 +43,7 @@ class WatchCommands(PromptBase):
             (tfdb) watch nan in decoder
             (tfdb) watch grad:kernel > 5
             (tfdb) watch tf.reduce_max(logits) > 50
+            (tfdb) watch tf.norm(backward(hidden)) > 10
             (tfdb) watch
         """
         watches = watchstops.of(self.session)
