@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = {
     "prompt": {
         "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "interrupted", "uncaught",
-        "watchstops", "commands", "completion", "callbacks", "extension", "remote", "terminated",
+        "watchstops", "spawned", "commands", "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops", "headers"},
     "TensorFlow": {

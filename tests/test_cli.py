@@ -418,6 +418,49 @@ def test_a_forked_worker_without_a_terminal_goes_on_with_a_notice(script: Any) -
     assert "no terminal for the stop at" in done.err and "going on" in done.err
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers get their environment in another way here")
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_breakpoint_in_a_worker_that_starts_anew_goes_on_with_one_notice(script: Any, method: str) -> None:
+    path = script(f"""
+        import multiprocessing
+        import os
+
+        def work(number):
+            breakpoint()
+            return number * number
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("{method}").Pool(1) as pool:
+                print("squares", pool.map(work, range(3)), os.environ.get("PYTHONBREAKPOINT"))
+    """)
+    done = run("-m", "tfdb", path, typed="c\n")
+    assert (done.status, "squares [0, 1, 4] None" in done.out) == (0, True), done.err
+    assert done.err.count("no terminal for the stop at") == 1
+
+
+def test_a_worker_without_a_terminal_goes_on_in_graphs_too(script: Any) -> None:
+    path = script("""
+        import multiprocessing
+
+        def work(number):
+            import tensorflow as tf
+
+            @tf.function
+            def double(x):
+                y = x * 2
+                breakpoint()
+                return y
+
+            return [int(double(tf.constant(n))) for n in (number, 5)]
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print("doubles", pool.map(work, [4]))
+    """)
+    done = run("-m", "tfdb", path, typed="c\n")
+    assert (done.status, "doubles [[8, 10]]" in done.out) == (0, True), done.err
+
+
 def test_importing_tfdb_imports_neither_tensorflow_nor_ipython() -> None:
     code = "import tfdb, sys; print([name for name in ('tensorflow', 'IPython', 'numpy') if name in sys.modules])"
     assert run("-c", code).out == "[]\n"

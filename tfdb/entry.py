@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from tfdb import internals, prompt, session, watchstops
+from tfdb import internals, prompt, session, spawned, watchstops
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
 from tfdb.session import POLL_SECONDS, Session
@@ -46,7 +46,8 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
         terminations.install()
 
     watch = ImportWatch(
-        {name: lambda module: imported() for name in ("tensorflow", "keras", "tf_keras")} | {"ipdb": replace_set_trace},
+        {name: lambda module: imported() for name in ("tensorflow", "keras", "tf_keras")}
+        | {"ipdb": replace_set_trace, "multiprocessing": tell_workers},
         lambda: any(in_site_packages(filename) for filename in debugger.breaks),
     )
     watch.install()
@@ -91,6 +92,13 @@ def replace_set_trace(module: ModuleType) -> None:
     keep(module, "set_trace", breakpoint_hook)
 
 
+def tell_workers(module: ModuleType) -> None:
+    """Make `breakpoint()` tfdb's in the workers that `multiprocessing` starts anew."""
+    starter = spawned.starter()
+    if starter is not None:
+        keep(starter, "spawnv_passfds", spawned.telling(starter.spawnv_passfds))
+
+
 def breakpoint_hook(*args: Any, frame: FrameType | None = None, cond: Any = True, **kwargs: Any) -> None:
     """`breakpoint()`, `pdb.set_trace()` and `ipdb.set_trace()` under tfdb; arguments of theirs are accepted."""
     set_trace(cond, frame=frame or sys._getframe(1))
@@ -108,9 +116,14 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
         frame: the frame to stop in; default the caller's.
     """
     frame = frame or sys._getframe(1)
-    now = session.current(prompt.make_debugger)
+    now = session.current(prompt.make_worker_debugger if spawned.is_worker() else prompt.make_debugger)
     if now.is_foreign():
         now = worker_session(now)
+    if not prompt.can_prompt(now.debugger):
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        notice = f"tfdb: no terminal for the stop at {place} in process {os.getpid()}; going on"
+        now.say_once(notice, lambda text: sys.stderr.write(text + "\n"))
+        return
     if internals.current_graph() is not None:
         now.plant(frame, cond)
         return
@@ -118,10 +131,6 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
         return
     while is_hidden(frame.f_code.co_filename) and GENERATED_FILE not in frame.f_code.co_filename and frame.f_back:
         frame = frame.f_back
-    if not prompt.can_prompt(now.debugger):
-        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        sys.stderr.write(f"tfdb: no terminal for the stop at {place} in process {os.getpid()}; going on\n")
-        return
     if context is not None and hasattr(now.debugger, "context"):
         now.debugger.context = context
     now.arm()

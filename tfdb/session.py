@@ -176,7 +176,7 @@ class Session:
         where = f"no stop in {frame.f_code.co_name} near line {frame.f_lineno}"
         self.say_once(what, lambda text: self.debugger.error(f"{where}: {text}"))
 
-    def say_once(self, what: str, say: Callable[[str], None]) -> None:
+    def say_once(self, what: str, say: Callable[[str], object]) -> None:
         """Tell the user something that would be noise the second time."""
         if what not in self.said:
             self.said.add(what)
