@@ -281,6 +281,45 @@ def test_completion(line: str, word: str, expected: list[str]) -> None:
     assert sorted(Completion(Stopped(logits=np.zeros(2))).candidates(line, word)) == sorted(expected)
 
 
+class Hostile:
+    """An object that raises whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("class")
+
+
+def test_completion_passes_over_objects_that_raise() -> None:
+    offered = Completion(Stopped(bad=Hostile(), logits=np.zeros(2)))
+    assert offered.candidates("pt lo", "lo") == ["logits"]
+    assert offered.candidates("p ba", "ba") == ["bad"]
+    assert offered.candidates("pt bad.x", "bad.x") == []
+
+
+def test_completion_of_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plan.png").touch()
+    (tmp_path / ".hidden").touch()
+    monkeypatch.chdir(tmp_path)
+    offered = Completion(Stopped(logits=np.zeros(2)))
+    for line in ("plot logits --png pl", "repro pl", "graph f --svg pl", "pt logits -s pl"):
+        assert sorted(offered.candidates(line, "pl")) == ["plan.png", "plots/"]
+    assert offered.candidates(f"repro {tmp_path}/pla", f"{tmp_path}/pla") == [f"{tmp_path}/plan.png"]
+    assert offered.candidates("repro nowhere/x", "nowhere/x") == []
+    assert ".hidden" not in offered.candidates("repro ", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "candidate", "kind"),
+    [("p", "pt", "command"), ("ni Ma", "MatMul", "node"), ("pt -", "-a", "option"), ("pt lo", "logits", "value")],
+)
+def test_every_candidate_has_a_kind(line: str, candidate: str, kind: str) -> None:
+    assert completion.kind_of(line, candidate) == kind
+
+
 def test_completion_of_layers_and_variables(tf: Any) -> None:
     import keras
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import os
 import re
@@ -171,6 +172,8 @@ class Completion:
             ]
             yield from tensors
             yield from (name for name in names if not name.startswith("_"))
+            if owner or word:
+                yield from (name for name in dir(builtins) if not name.startswith("_"))
             return
         value: Any = names.get(owner.split(".")[0])
         for part in owner.split(".")[1:]:

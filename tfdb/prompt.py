@@ -13,7 +13,7 @@ import threading
 from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
-from tfdb import internals
+from tfdb import graphtext, internals, render
 from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.console import ConsoleCommands
 from tfdb.commands.errors import ErrorCommands
@@ -123,7 +123,7 @@ class Commands(
         self.bring_displays(stop)
         sys.stdout.flush()
         try:
-            self.message(stop.title or stop_line(stop))
+            self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
             if stop.reason == "breakpoint" and stop.hit is not None:
                 self.note_on_tracing(stop)
             if stop.event == "return":

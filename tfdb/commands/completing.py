@@ -5,7 +5,7 @@ from typing import Any
 
 from tfdb import render
 from tfdb.commands.base import PromptBase
-from tfdb.completion import NODE_COMMANDS, Completion, kind_of, toolbar
+from tfdb.completion import EXPRESSION_COMMANDS, NODE_COMMANDS, Completion, kind_of, toolbar
 
 OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")
 WORD = re.compile(r"\S*$")
@@ -64,7 +64,8 @@ class CompletingPrompt(PromptBase):
             command = line.split(" ")[0]
             if "." in whole and command not in OWN_NAMES:  # attributes are IPython's
                 found = []
-            alone = bool(found) and (command in OWN_NAMES or whole.startswith("-"))
+            named = command in OWN_NAMES or (command in EXPRESSION_COMMANDS and "." not in whole)
+            alone = bool(found) and (named or whole.startswith("-"))
             return {"completions": found, "matched_fragment": whole, "suppress": alone}
 
         return tfdb_matcher
