@@ -172,7 +172,7 @@ class Completion:
             ]
             yield from tensors
             yield from (name for name in names if not name.startswith("_"))
-            if owner or word:
+            if not any(name.startswith(word) for name in names):
                 yield from (name for name in dir(builtins) if not name.startswith("_"))
             return
         value: Any = names.get(owner.split(".")[0])
