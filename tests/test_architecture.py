@@ -29,7 +29,7 @@ ROWS = {
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
-        "recorder", "replaying", "opwise", "skips", "told",
+        "recorder", "replaying", "opwise", "skips", "told", "near",
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normslopes", "normreport",
         "gradhistory", "gradrows",
@@ -45,7 +45,7 @@ ROWS = {
         "screens",
         "explain", "explanations", "syntax",
         "cuts", "cuttext", "detours", "operands", "origin", "thresholds", "gradtable",
-        "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
+        "edges", "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },
 }  # fmt: skip
 ORDER = list(ROWS)

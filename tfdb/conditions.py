@@ -1,4 +1,4 @@
-"""The watch language -> a Watch: `nan|inf|none [in REGEX] [allow REGEX] [every N]`.
+"""The watch language -> a Watch: `nan|inf|none|near [in REGEX] [allow REGEX] [every N]`.
 
 Pure: what a condition means at run time is decided by gate.py and origin.py.
 """
@@ -13,8 +13,8 @@ import numpy as np
 
 from .errors import TfdbError
 
-KINDS = ("nan", "inf", "none")
-USAGE = "nan|inf|none [in REGEX] [allow REGEX] [every N]"
+KINDS = ("nan", "inf", "none", "near")
+USAGE = "nan|inf|none|near [in REGEX] [allow REGEX] [every N]"
 
 
 class WatchError(TfdbError):

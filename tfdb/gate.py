@@ -102,8 +102,8 @@ class Gate:
 
     @property
     def judges_values(self) -> bool:
-        """Whether any watch is for values; `watch none` alone needs no gate."""
-        return any(watch.kind != "none" for watch in self.watches)
+        """Whether any watch is for bad values; `watch none` and `watch near` alone need no gate."""
+        return any(watch.kind in ("nan", "inf") for watch in self.watches)
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

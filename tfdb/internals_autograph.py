@@ -1,5 +1,6 @@
 """AutoGraph's private source maps -> generated (file, line) to the user's (file, line, function)."""
 
+import contextlib
 import threading
 from collections import ChainMap
 from collections.abc import Mapping
@@ -14,6 +15,13 @@ def generated_lines() -> Mapping[tuple[str, int], tuple[str, int, str]]:
     key = private("util.tf_stack", "_get_thread_key")()
     own = stacks[key][-1].get_effective_source_map() if key in stacks else {}
     return ChainMap(own, all_generated_lines()) if in_replica_thread() else own
+
+
+def unconverted() -> contextlib.AbstractContextManager[Any]:
+    """Within the block AutoGraph converts nothing: what is called runs as the user wrote it, in the user's frames."""
+    status = private("autograph.core.ag_ctx", "Status").DISABLED
+    made: contextlib.AbstractContextManager[Any] = private("autograph.core.ag_ctx", "ControlStatusCtx")(status)
+    return made
 
 
 def in_replica_thread() -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, internals, internals_gate, replaying
+from . import blame, internals, internals_autograph, internals_gate, internals_gradients, internals_rerun, replaying
 from .origin import Event, Log
 from .replaying import Pass, Reached, kind_of
 from .report import Frame, UserLine
@@ -125,12 +125,32 @@ class Recorder:
         kind = internals_gate.variable_class()
         given: Iterator[Any] = (each for each in caller.f_locals.values() if isinstance(each, kind))
         variable = next((each for each in given if each.dtype == value.dtype and each.shape == value.shape), None)
-        if variable is not None:
+        if variable is not None and kind_of(value) == self.kind_held(variable):
             handle = variable.handle._id
             written = self.written.get(handle, ())
             made = Event("ReadVariableOp", (handle, *written), (key,), (kind_of(value),), self.forward)
             made.variable = None if written else variable
             self.log.add(made)
+
+    def kind_held(self, variable: Any) -> str:
+        """The `badness` of what a variable holds."""
+        with internals_gate.without_op_callbacks():
+            return kind_of(internals_rerun.read(variable))
+
+    def calling_python(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`numpy_function` in eager code calls Python without an op: what it makes is logged as made by one."""
+
+        def py_func_common(func: Any, inp: Any, *args: Any, **kwargs: Any) -> Any:
+            import tensorflow as tf
+
+            result = original(func, inp, *args, **kwargs)
+            inputs = [value for value in tf.nest.flatten(inp) if hasattr(value, "_id")]
+            outputs = [value for value in tf.nest.flatten(result) if hasattr(value, "_id")]
+            if replaying.active() and outputs and outputs[0]._id not in self.log.producer:
+                self.on_op("PyFunc", inputs, (), outputs)
+            return result
+
+        return py_func_common
 
     def note_root(self, value: Any) -> None:
         """Keep the kind of a tensor that no op of this pass made."""
@@ -270,8 +290,10 @@ def passing(recorder: Recorder) -> Iterator[None]:
     eagerly = tf.config.functions_run_eagerly()
     for name in internals_gate.READS:
         internals_gate.replace_variable_method(patches, name, recorder.reading)
+    internals_gradients.replace_python_calls(patches, recorder.calling_python)
     tf.config.run_functions_eagerly(True)
-    with np.errstate(all="ignore"), internals_gate.random_state(), internals_gate.without_op_callbacks():
+    aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_gate.without_op_callbacks()
+    with np.errstate(all="ignore"), aside[0], aside[1], aside[2]:
         try:
             with internals_gate.gradient_function(recorder.around_gradient), internals_gate.op_callback(recorder.on_op):
                 yield

@@ -157,7 +157,8 @@ def pick_all(outcome: Outcome) -> list[Finding]:
     import tensorflow as tf
 
     run = outcome.run
-    ends = [run.losses, run.targets, [v for v in tf.nest.flatten(outcome.outputs, expand_composites=True)]]
+    outputs = [v for v in tf.nest.flatten(outcome.outputs, expand_composites=True)]
+    ends = [run.losses, run.targets, outputs, run.written]
     if run.where == "update":
         ends = [run.targets]
     for tensors in ends:

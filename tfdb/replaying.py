@@ -28,8 +28,8 @@ class Pass:
     """One eager pass: the bad values met at doors, and every variable's value before this pass wrote to it.
 
     `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
-    to be applied, by the names of their variables.  `updating` says that the gate
-    that tripped was the update's, so optimizers compute theirs.
+    to be applied, by the names of their variables, `written` bad values that went into small state.  `updating` says
+    that the gate that tripped was the update's, so optimizers compute theirs.
     """
 
     updating: bool = False
@@ -37,6 +37,7 @@ class Pass:
     drawn: list[Any] = field(default_factory=list)
     targets: list[Any] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
     where: str = ""
     names: list[str] = field(default_factory=list)
     watched: int = 0
@@ -149,6 +150,8 @@ def assign(original: Callable[..., Any], method: str, variable: Any, value: Any,
         if run.look([value], [name_of(variable)], "update"):
             raise Reached
         return variable
+    if kind_of(value):
+        run.written.append(dense(value))
     run.keep(variable)
     return original(variable, value, *args, **kwargs)
 

@@ -39,7 +39,9 @@ def headline(report: Report, width: int, color: bool = False) -> list[str]:
     if report.reason == "none-grad":
         lost = f"No gradient for {len(report.variables)} of {report.watched}" if report.watched else "No gradient"
         return [red(lost, color)]
-    if report.reason in ("grad", "watch"):
+    if report.place == "near":
+        parts = ["A near miss", *([report.during] if report.during else [])]
+    elif report.reason in ("grad", "watch"):
         parts = limit_headline(report)
     else:
         parts = [stopped(report), *([f"step {report.step}"] if report.step is not None else [])]

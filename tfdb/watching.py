@@ -17,6 +17,7 @@ from typing import Any
 from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
 from .gate import Trip, gate
+from .near import near
 from .normgate import norms
 from .normlook import Crossing
 from .report import Report
@@ -92,6 +93,8 @@ class Watching:
         """Install what can be installed by now."""
         limits = [watch for watch in self.watches if isinstance(watch, Threshold)]
         others = [watch for watch in self.watches if not isinstance(watch, Threshold)]
+        if internals.loaded() and (close := [watch for watch in self.watches if watch.kind == "near"]):
+            near.install(close, self.on_stop, names_of)
         silent = [SILENT] if self.silent and not any(watch.kind == "nan" for watch in others) else []
         if internals.loaded() and (others or silent):
             doors.install([*others, *silent], self.tripped, told.covers)
@@ -110,6 +113,7 @@ class Watching:
             self.importing = None
         if internals.loaded():
             norms.remove()
+            near.remove()
             nonegrads.watch.remove()
             internals_numerics.numerics_check.put_back()
             doors.uninstall()

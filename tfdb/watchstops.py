@@ -11,6 +11,7 @@ from tfdb import internals, nonegrads, render, screens, skips
 from tfdb.conditions import Watch
 from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
+from tfdb.near import near
 from tfdb.report import Frame, Report
 from tfdb.session import Session
 from tfdb.tripreports import Origin, live_frame
@@ -81,7 +82,7 @@ class WatchStops:
         self.retrace_for_watches()
         return [lines[number - 1] for number in chosen]
 
-    def tripped(self, trip: Trip, origin: Origin) -> bool:
+    def tripped(self, trip: Trip | None, origin: Origin) -> bool:
         """A step went bad: say so, in the user's frame of the origin.  Returns whether the user skips its update."""
         self.trip, self.skipped = trip, False
         try:
@@ -125,7 +126,7 @@ class WatchStops:
 
 def hits(watch: Watch) -> int:
     """How often a watch has found something that it is meant for."""
-    return gate.hits.get(watch, 0) + nonegrads.watch.hits.get(watch, 0)
+    return sum(hits.get(watch, 0) for hits in (gate.hits, nonegrads.watch.hits, near.hits))
 
 
 def passed_text(count: int) -> str:

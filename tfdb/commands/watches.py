@@ -11,7 +11,7 @@ class WatchCommands(PromptBase):
     """The session's watches at the prompt."""
 
     def do_watch(self, arg: str) -> None:
-        """watch [nan|inf|none|LIMIT [in REGEX] [allow REGEX] [every N] | EXPRESSION [every N]]
+        """watch [nan|inf|none|near|LIMIT [in REGEX] [allow REGEX] [every N] | EXPRESSION [every N]]
 
         Stop before a bad value reaches the weights, at the line that made it: `nan` for the first NaN, or the infinity
         that becomes one; `inf` for any infinity that matters; `none` for a gradient that is lost.  `in` limits it to
@@ -19,6 +19,14 @@ class WatchCommands(PromptBase):
         count too), `allow` leaves those out; the program goes on there, silently.  `every` stops at each N-th bad step
         only.  Nothing is added per op: one check stands between the gradients and the update.  Without an argument:
         the list, with how often each has stopped, and how often it was passed over.
+
+        `near` stops where an op comes near an edge, before there is a NaN: an element at which the square of the op's
+        slope overflows its dtype (that square is what Adam's second moment and gradient norms sum up), and in float16
+        and bfloat16 any result within 2x of overflow.  In float32 that is: the log of, or a division by, less than
+        5.4e-20; rsqrt below 9.0e-14; sqrt of 0; exp above 44.4; acos and asin a rounding step from -1 or 1; a power as
+        steep.  Forward ops only, not the optimizer's own; each line stops once (`every N`: each N-th near miss), the
+        list counts the others.  Every such op is looked at, so it is as slow as `enable_check_numerics`; functions that
+        XLA compiles are not looked at.
 
         A LIMIT is one of these, with > >= < or <= and a number.  It is decided before the update; a NaN is over it.
 

@@ -1,0 +1,157 @@
+"""An op's inputs and outputs -> the first element that comes near the edge of what its dtype can hold.  Pure.
+
+One principle for all functions with a pole: an element is near when the square of the op's slope there overflows its
+dtype.  That square is what Adam's second moment sums up (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) and what a
+gradient norm is made of.  With M the dtype's largest number and eps its spacing at 1 (IEEE 754; `ml_dtypes.finfo`):
+
+    log, xlogy         0 <= x < 1/sqrt(M)          slope 1/x              float32 5.4e-20, float16 3.9e-3
+    x / y, 1/y         |y| < 1/sqrt(M)             slope 1/y
+    sqrt               0 <= x < 1/(4 M)            slope 1/(2 sqrt x)     in practice 0
+    rsqrt              0 <= x < (4 M)**(-1/3)      slope -1/2 x**(-3/2)   float32 9.0e-14, float16 1.6e-2
+    exp, expm1         x > log(M)/2                slope exp(x)           float32 44.4, float16 5.5
+    x ** p             |p x**(p - 1)| > sqrt(M)    slope p x**(p - 1)
+    acos, asin, atanh  |x| >= 1 - eps              a rounding step from the pole
+
+Beside these, in float16 and bfloat16, every output of more than half the dtype's largest number: within 2x of overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a dtype can hold: the largest number and the spacing at 1."""
+
+    most: float
+    eps: float
+
+
+LIMITS = {
+    "float16": Limits(65504.0, 2.0**-10),
+    "bfloat16": Limits(3.3895314e38, 2.0**-7),
+    "float32": Limits(3.4028235e38, 2.0**-23),
+    "float64": Limits(1.7976931348623157e308, 2.0**-52),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The element that is near: of the input `index` (None: of the output), at `where`, and what it is near to."""
+
+    index: int | None
+    where: tuple[int, ...]
+    value: float
+    text: str
+
+
+def small(bound: Callable[[Limits], float], signed: bool = False) -> Callable[[np.ndarray, Limits], np.ndarray]:
+    """A rule for functions whose pole is at 0; `signed` where they have a negative side too."""
+
+    def rule(x: np.ndarray, limits: Limits) -> np.ndarray:
+        return (np.abs(x) if signed else x) < bound(limits) if signed else (x >= 0) & (x < bound(limits))
+
+    return rule
+
+
+def at_one(x: np.ndarray, limits: Limits) -> np.ndarray:
+    """Elements a rounding step from -1 or 1, or beyond."""
+    return np.abs(x) >= 1.0 - limits.eps
+
+
+def large(x: np.ndarray, limits: Limits) -> np.ndarray:
+    """Elements whose exponential squared overflows."""
+    return x > np.log(limits.most) / 2.0
+
+
+LOG = small(lambda limits: limits.most**-0.5)
+DIVISOR = small(lambda limits: limits.most**-0.5, signed=True)
+SQRT = small(lambda limits: 0.25 / limits.most)
+RSQRT = small(lambda limits: (4.0 * limits.most) ** (-1.0 / 3.0))
+RULES: dict[str, tuple[int, Callable[[np.ndarray, Limits], np.ndarray], str]] = {
+    "Log": (0, LOG, "log goes to minus infinity at 0, its slope 1/x to infinity"),
+    "Xlogy": (1, LOG, "log goes to minus infinity at 0, its slope 1/x to infinity"),
+    "RealDiv": (1, DIVISOR, "the quotient and its slope go to infinity at 0"),
+    "Div": (1, DIVISOR, "the quotient and its slope go to infinity at 0"),
+    "Reciprocal": (0, DIVISOR, "1/x goes to infinity at 0"),
+    "Inv": (0, DIVISOR, "1/x goes to infinity at 0"),
+    "Sqrt": (0, SQRT, "the slope of sqrt goes to infinity at 0"),
+    "Rsqrt": (0, RSQRT, "1/sqrt(x) and its slope go to infinity at 0"),
+    "Exp": (0, large, "the square of its exponential overflows"),
+    "Expm1": (0, large, "the square of its exponential overflows"),
+    "Acos": (0, at_one, "the slope of acos goes to infinity at -1 and 1"),
+    "Asin": (0, at_one, "the slope of asin goes to infinity at -1 and 1"),
+    "Atanh": (0, at_one, "atanh goes to infinity at -1 and 1"),
+}
+OPS = frozenset((*RULES, "Pow"))
+MOVES = frozenset(  # make no new values, or are looked at from inside
+    ("Identity", "IdentityN", "Const", "Placeholder", "StopGradient", "Reshape", "If", "While", "StatelessIf")
+    + ("StatelessWhile", "PartitionedCall", "StatefulPartitionedCall")
+)
+
+
+def concerns(op: str, dtypes: Sequence[str]) -> bool:
+    """Whether an op of this type, with outputs of these dtypes, can come near an edge at all."""
+    if op in OPS:
+        return True
+    return op not in MOVES and not op.startswith("__") and any(name in HALVES for name in dtypes)
+
+
+def find(op: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Near | None:
+    """The first element that is near; values that are NaN or infinite already are not near, they are over."""
+    with np.errstate(all="ignore"):
+        if op in RULES:
+            index, rule, text = RULES[op]
+            if index < len(inputs) and (found := first(inputs[index], rule)):
+                return Near(index, *found, text)
+        if op == "Pow" and len(inputs) == 2 and (found := steep(*inputs)):
+            return Near(0, *found, "the square of the slope of x**p overflows here")
+        for output in outputs:
+            if str(output.dtype) in HALVES and (found := first(output, is_close_to_overflow)):
+                most = LIMITS[str(output.dtype)].most
+                return Near(None, *found, f"{output.dtype} overflows at {most:.4g}, less than twice that")
+    return None
+
+
+def is_close_to_overflow(x: np.ndarray, limits: Limits) -> np.ndarray:
+    """Elements of more than half the largest number."""
+    return np.abs(x) > limits.most / 2.0
+
+
+def first(array: np.ndarray, rule: Callable[[np.ndarray, Limits], np.ndarray]) -> tuple[tuple[int, ...], float] | None:
+    """The index and value of the first finite element that a rule finds."""
+    limits = LIMITS.get(str(array.dtype))
+    if limits is None or not array.size:
+        return None
+    wide = array.astype(np.float64)
+    hits = np.argwhere(rule(wide, limits) & np.isfinite(wide))
+    return place_of(hits, wide)
+
+
+def place_of(hits: np.ndarray, array: np.ndarray) -> tuple[tuple[int, ...], float] | None:
+    """The first hit and its value."""
+    if not len(hits):
+        return None
+    where = tuple(int(i) for i in hits[0])
+    return where, float(array[where])
+
+
+def steep(base: np.ndarray, exponent: np.ndarray) -> tuple[tuple[int, ...], float] | None:
+    """The first base at which the slope of a power is too steep; exponents 0 and 1 have no slope that grows."""
+    limits = LIMITS.get(str(base.dtype))
+    if limits is None or not base.size or not exponent.size:
+        return None
+    x, p = np.broadcast_arrays(base.astype(np.float64), exponent.astype(np.float64))
+    slope = np.abs(p * np.power(np.abs(x), p - 1.0))
+    hits = np.argwhere((slope > limits.most**0.5) & (p != 0) & (p != 1) & np.isfinite(x))
+    found = place_of(hits, x)
+    if found is None or base.shape == x.shape:
+        return found
+    where = tuple(i if n != 1 else 0 for i, n in zip(found[0][len(found[0]) - base.ndim :], base.shape, strict=True))
+    return where, found[1]

@@ -1,0 +1,253 @@
+"""`watch near`: every op that has an edge -> a stop where an element comes near it.
+
+Nothing of this exists unless it is asked for.  Eager ops are looked at as they run, by TensorFlow's op callbacks; in a
+function that is traced, each such op gets a check in the graph and a branch that calls Python when it is near.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from . import blame, edges, frames, internals, internals_errors, internals_gate, normexpr, operands, sites
+from .conditions import Watch, concerns
+from .report import Frame, NamedSummary, Report, UserLine
+from .steps import Call
+from .tensors import describe_leaf
+from .tripreports import Origin
+
+FIX = "keep the values away from the edge (tf.maximum, tf.clip_by_value), or compute in a stable form or a wider dtype"
+GRADIENT = ("_gradient_function", "_GradientsHelper")  # ops made there belong to a gradient
+
+
+@dataclass(eq=False)
+class Op:
+    """One op that is looked at: its type and place, and, in a graph, the frames that its hook fills."""
+
+    op: str
+    site: blame.Site
+    traced: tuple[Any, ...] = ()
+    frames: tuple[Frame, ...] = ()
+
+
+class NearWatch:
+    """The doors of `watch near`."""
+
+    def __init__(self) -> None:
+        self.watches: tuple[Watch, ...] = ()
+        self.on_stop: Callable[[Any, Origin], Any] = lambda trip, origin: None
+        self.names_of: Callable[[Report], list[str]] = lambda report: []
+        self.hits: dict[Watch, int] = {}
+        self.told: set[tuple[Any, ...]] = set()
+        self.local = threading.local()
+        self.installed = False
+
+    def install(
+        self,
+        watches: Sequence[Watch],
+        on_stop: Callable[[Any, Origin], Any],
+        names_of: Callable[[Report], list[str]],
+    ) -> None:
+        """Look at every op of this thread from now on, and at those of every function traced on it.  Idempotent."""
+        self.watches, self.on_stop, self.names_of = tuple(watches), on_stop, names_of
+        if watches and not self.installed:
+            self.installed = True
+            internals.add_op_callback(self.on_op)
+
+    def remove(self) -> None:
+        """Look at nothing from now on; checks in graphs traced before do nothing.  Idempotent."""
+        self.watches = ()
+        self.told.clear()
+        if self.installed:
+            self.installed = False
+            self.withdraw()
+
+    def withdraw(self) -> None:
+        """Take the op callback away, if it is this thread's; op callbacks are each thread's own."""
+        with contextlib.suppress(KeyError):
+            internals.remove_op_callback(self.on_op)
+
+    def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
+        """An op ran eagerly, or was added to a graph (TensorFlow's op callback)."""
+        if not self.installed:  # taken away at a prompt of another thread
+            self.withdraw()
+        op = op.decode() if isinstance(op, bytes) else op
+        if not self.watches or getattr(self.local, "busy", False):
+            return
+        if not edges.concerns(op, [getattr(getattr(value, "dtype", None), "name", "") for value in outputs]):
+            return
+        self.local.busy = True
+        try:
+            if graph is None:
+                self.look(op, inputs, outputs, sys._getframe(1))
+            elif graph is internals.current_graph():
+                self.plant(op, inputs, outputs, graph, sys._getframe(1))
+        finally:
+            self.local.busy = False
+
+    def look(self, op: str, inputs: Any, outputs: Any, frame: FrameType) -> None:
+        """Look at an op that has just run."""
+        found = edges.find(op, arrays(inputs), arrays(outputs))
+        if found is None:
+            return
+        live = tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame))
+        self.tell(Op(op, blame.site_of(frame), frames=live), found, inputs, outputs, frame)
+
+    def plant(self, op: str, inputs: Any, outputs: Any, graph: Any, frame: FrameType) -> None:
+        """Add the check of an op to its graph, unless Python cannot be called there."""
+        import tensorflow as tf
+
+        if internals.is_scratch(graph) or internals.is_xla(graph) or internals.in_vectorisation(frame):
+            return
+        looked = [value for value in inputs if is_float(value)]
+        made = [value for value in outputs if is_float(value)]
+        if not (looked or made) or is_gradient(frame) and op in edges.OPS:
+            return
+        carrier = frames.Carrier(graph)
+        users = [each for each in normexpr.inside(frame, outermost(frame)) if blame.is_user_file(each.filename)]
+        traced = tuple(carrier.frame(each, 0) for each in users)[::-1]
+        planted = Op(op, sites.site_in_graph(frame), traced)
+        count, more = len(looked), len(made)
+
+        def fire(*values: Any) -> None:
+            real, results, rest = values[:count], values[count : count + more], values[count + more :]
+            if self.watches and (found := edges.find(op, arrays(real), arrays(results))):
+                self.tell(planted, found, real, results, None, rest)
+
+        def hooked() -> Any:
+            hook = internals.plant(fire, [*looked, *made, *carrier.tensors])
+            with tf.control_dependencies([hook]):
+                return tf.identity(tf.constant(True))
+
+        with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_near"):
+            tf.cond(suspicion(op, looked, made), hooked, lambda: tf.constant(False))
+
+    def tell(
+        self,
+        op: Op,
+        found: edges.Near,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        frame: FrameType | None,
+        carried: Sequence[Any] = (),
+    ) -> None:
+        """Report an element that is near, when a watch is for such places; each line and op once, or each N-th."""
+        if isinstance(op.site.called, optimizers()) or (
+            frame is not None and is_gradient(frame) and op.op in edges.OPS
+        ):
+            return
+        report = self.report(op, found, inputs, outputs)
+        watch = concerns(self.watches, "near", self.names_of(report))
+        if watch is None:
+            return
+        self.hits[watch] = self.hits.get(watch, 0) + 1
+        key = (watch, report.line, report.op)
+        if (self.hits[watch] - 1) % watch.every or (watch.every == 1 and key in self.told):
+            return
+        self.told.add(key)
+        stack = op.frames
+        for entry in op.traced:
+            made = frames.live(entry, carried)
+            stack += (Frame(UserLine(made.filename, made.lineno, made.function), made.globals, made.locals),)
+        self.on_stop(None, Origin(report, stack))
+
+    def report(self, op: Op, found: edges.Near, inputs: Sequence[Any], outputs: Sequence[Any]) -> Report:
+        """The report of one near miss."""
+        drivers = (*optimizers(), *internals_gate.model_classes())
+        line = blame.responsible(op.site, drivers)
+        names = written(op, line)
+        values = [NamedSummary(name_at(names, n), describe_leaf(v)) for n, v in enumerate(inputs) if is_float(v)]
+        where = f" at {list(found.where)}" if found.where else ""
+        subject = "the result" if found.index is None else name_at(names, found.index) or "the input"
+        if found.index is not None and found.index < len(values):
+            each = values[found.index]
+            values[found.index] = NamedSummary(each.name, each.summary, found.where or None, found.value)
+        return Report(
+            reason="watch",
+            line=line,
+            op=op.op,
+            phase="gradient" if op.op.endswith("Grad") else "forward",
+            cause=f"{subject} is {found.value:.4g}{where}: {found.text}",
+            fix=FIX,
+            inputs=tuple(values[:4]),
+            output=NamedSummary("", describe_leaf(outputs[0])) if len(outputs) else None,
+            stack=op.site.user,
+            detail=op.site.detail if line != op.site.line else None,
+            layers=op.site.layers,
+            place="near",
+        )
+
+
+def suspicion(op: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """A scalar bool tensor: whether NumPy should look closer.  Never false where `edges.find` finds something."""
+    import tensorflow as tf
+
+    bounds = edges.LIMITS[outputs[0].dtype.name if outputs else inputs[0].dtype.name]
+    if op in ("Log", "Xlogy", "RealDiv", "Div", "Reciprocal", "Inv", "Sqrt", "Rsqrt"):
+        least = tf.reduce_min(tf.abs(tf.cast(inputs[edges.RULES[op][0]], tf.float64)))
+        bound = (4.0 * bounds.most) ** (-1.0 / 3.0) if op == "Rsqrt" else bounds.most**-0.5
+        found = least < bound
+    elif op in ("Exp", "Expm1"):
+        found = tf.reduce_max(tf.cast(inputs[0], tf.float64)) > np.log(bounds.most) / 2.0
+    elif op in ("Acos", "Asin", "Atanh"):
+        found = tf.reduce_max(tf.abs(tf.cast(inputs[0], tf.float64))) >= 1.0 - bounds.eps
+    elif op == "Pow":
+        base, power = (tf.cast(value, tf.float64) for value in inputs)
+        found = tf.reduce_any(tf.abs(power * tf.pow(tf.abs(base), power - 1.0)) > bounds.most**0.5)
+    else:
+        found = tf.constant(False)
+    halves = [value for value in outputs if value.dtype.name in edges.HALVES]
+    for value in halves:
+        most = edges.LIMITS[value.dtype.name].most
+        found = tf.logical_or(found, tf.reduce_max(tf.abs(tf.cast(value, tf.float32))) > most / 2.0)
+    return found
+
+
+def optimizers() -> tuple[type, ...]:
+    """The optimizer classes of the loaded Keras packages."""
+    return tuple(owner for owner, _ in internals_gate.optimizer_classes())
+
+
+def is_float(value: Any) -> bool:
+    """Whether a tensor's dtype is one with edges."""
+    return getattr(getattr(value, "dtype", None), "name", "") in edges.LIMITS
+
+
+def arrays(values: Sequence[Any]) -> list[np.ndarray]:
+    """The floating ones among eager tensors, as arrays."""
+    return [np.asarray(value) for value in values if is_float(value)]
+
+
+def is_gradient(frame: FrameType) -> bool:
+    """Whether an op is made while a gradient is computed."""
+    return any(each.f_code.co_name in GRADIENT for each in blame.outward(frame))
+
+
+def outermost(frame: FrameType) -> Call | None:
+    """The outermost call of a `tf.function` on the stack."""
+    found = None
+    for each in blame.outward(frame):
+        if call := internals_errors.function_call(each):
+            found = Call(*call, 0, each.f_back or each, 0)
+    return found
+
+
+def written(op: Op, line: UserLine | None) -> tuple[str, ...]:
+    """What the user's line writes for the op's inputs."""
+    return () if line is None else operands.written("".join(linecache.getlines(line.file)), line.line, op.op)
+
+
+def name_at(names: Sequence[str], index: int) -> str:
+    """The name of an input, "" when it has none."""
+    return names[index] if index < len(names) else ""
+
+
+near = NearWatch()
