@@ -43,7 +43,7 @@ ROWS = {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",
         "render", "report",
         "screens",
-        "explain", "explanations", "syntax",
+        "explain", "explanations", "misuses", "syntax",
         "cuts", "cuttext", "detours", "operands", "origin", "thresholds", "gradtable",
         "edges", "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },

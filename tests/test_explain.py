@@ -169,6 +169,59 @@ Y = Operand("weights", "float32", (3,), "a.py:4")
             facts("OOM when allocating tensor with shape[100000,100000] and type float on CPU:0", 3, op="Mul"),
             ("Mul", "[100000,100000]", "37.3 GiB"),
         ),
+        (facts("A KerasTensor cannot be used as input to a TensorFlow function. A KerasTensor is"), ("keras.ops",)),
+        (
+            facts(
+                "Input 0 with name 'None' of layer 'wide' is incompatible with the layer: expected axis -1 of input "
+                "shape to have value 4, but received input with shape (None, 5)"
+            ),
+            ("'wide'", "4 values in axis -1", "(None, 5)"),
+        ),
+        (
+            facts("Input 0 of layer 'c' is incompatible with the layer: expected min_ndim=4, found ndim=2. "
+                  "Full shape received: (4, 5)"),
+            ("4 dimensions", "gets 2", "(4, 5)"),
+        ),
+        (
+            facts("Arguments `target` and `output` must have the same shape. Received: target.shape=(None, 1), "
+                  "output.shape=(None, 3)"),
+            ("labels have shape (None, 1)", "sparse"),
+        ),
+        (facts("A non-persistent GradientTape can only be used to compute one set of gradients"), ("persistent=True",)),
+        (
+            facts("as_list() is not defined on an unknown TensorShape.", 3, X, Operand("img", "float32", None)),
+            ("img float32(?)", "set_shape()"),
+        ),
+        (
+            facts("Expected int32, but got None of type 'NoneType'.", 3, X, Operand("x", "float32", (None, 3))),
+            ("x float32(None, 3)", "tf.shape(x)[i]"),
+        ),
+        (facts("'SymbolicTensor' object does not support item assignment"), ("tensor_scatter_nd_update",)),
+        (facts("Failed to convert a NumPy array to a Tensor (Unsupported object type list)."), ("unequal length",)),
+        (
+            facts("Cannot add tensor to the batch: number of elements does not match. Shapes are: [tensor]: [2], "
+                  "[batch]: [1]"),
+            ("[1] and [2]", "padded_batch"),
+        ),
+        (
+            facts("Cannot batch tensors with different shapes in component 0. First element had shape [3] and element "
+                  "1 had shape [5]."),
+            ("[3]", "[5]", "padded_batch"),
+        ),
+        (facts("0-th value returned by pyfunc_0 is double, but expects float"), ("gives float64", "says float32")),
+        (
+            facts("Detected unsupported operations when trying to compile f() on XLA_CPU_JIT: AsString (No registered"),
+            ("cannot compile AsString", "jit_compile"),
+        ),
+        (
+            facts("cannot compute __inference_f_7 as input #0(zero-based) was expected to be a float tensor but is a "
+                  "int32 tensor"),
+            ("takes a float32 tensor", "given int32"),
+        ),
+        (
+            facts("Value for attr 'T' of int32 is not in the list of allowed values: bfloat16, half, float"),
+            ("does not take int32", "bfloat16, half, float"),
+        ),
     ],
 )  # fmt: skip
 def test_the_usual_errors_are_explained(given: Facts, parts: tuple[str, ...]) -> None:
@@ -180,6 +233,24 @@ def test_the_usual_errors_are_explained(given: Facts, parts: tuple[str, ...]) ->
 @pytest.mark.parametrize("message", ["division by zero", "", "list index out of range", "no such file: shapes.txt"])
 def test_other_errors_are_left_unexplained(message: str) -> None:
     assert explain(facts(message)) is None
+
+
+def test_missing_arguments_are_explained_for_elements_of_a_dataset_only() -> None:
+    message = "<lambda>() missing 1 required positional argument: 'y'"
+    assert explain(facts(message)) is None
+    assert "components" in (explain(facts(message, elements=True)) or "")
+
+
+def test_a_compiled_function_is_called_by_its_name() -> None:
+    text = (
+        "Detected unsupported operations when trying to compile graph __inference_f_7[_XlaMustCompile=true,x=1] on "
+        "XLA_CPU_JIT: AsString (No registered 'AsString' OpKernel for XLA_CPU_JIT devices compatible with node "
+        "{{node AsString}}){{node AsString}}\nThe op is created at:"
+    )
+    assert report(text).message == (
+        "Detected unsupported operations when trying to compile f() on XLA_CPU_JIT: AsString (No registered 'AsString' "
+        "OpKernel for XLA_CPU_JIT)"
+    )
 
 
 def test_a_leak_names_the_line_that_kept_the_tensor() -> None:

@@ -14,6 +14,8 @@ KERAS = re.compile(
 AUTOGRAPH = re.compile(r"\s*in user code:\n.*?\n {4}(?:\w+\.)*\w*(?:Error|Exception|Warning)\w*: (?P<text>.*)", re.S)
 NODE_TEXT = re.compile(r" for '\{\{node [^}]*\}\} = (\w+)\[.*?\]\(.*?\)' with input shapes: (.*?)(?: and with .*|\.?$)")
 OP = re.compile(r"\}\} = (\w+)\[|\[Op:(?!__|Iterator)(\w+)\]")
+COMPILED = re.compile(r"graph __inference_(\w+?)_\d+\[[^\]]*\]")
+NO_KERNEL = re.compile(r"(No registered '\w+' OpKernel for \w+) devices compatible with node .*")
 GENERATED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(?:tf__)?")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 PYTHON_ERROR = re.compile(
@@ -143,6 +145,7 @@ def report(text: str) -> Reported:
 def first_sentences(text: str) -> str:
     """The first paragraph of a text, on one line, cut at a sentence's end when it is long."""
     text = re.sub(r"\s+", " ", text.strip().split("\n\n")[0]).strip()
+    text = NO_KERNEL.sub(r"\1)", COMPILED.sub(r"\1()", text))
     text = NODE_TEXT.sub(r" (\1, input shapes \2)", text)
     if len(text) <= SENTENCE:
         return text

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tfdb import syntax
 from tfdb.explain import Facts, Operand, Place
+from tfdb.misuses import misuse
 
 
 def explain(facts: Facts) -> str | None:
@@ -376,6 +377,6 @@ def uninitialised(facts: Facts) -> str | None:
 
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (
-    leaked, assertion, late_variable, loop_variable, branch, signature, memory, index, dtypes, symbolic, shapes,
+    leaked, assertion, late_variable, loop_variable, branch, signature, memory, index, misuse, dtypes, symbolic, shapes,
     uninitialised,
 )  # fmt: skip

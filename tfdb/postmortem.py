@@ -213,7 +213,7 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
         return graph_alone(with_places(wreck))
     scene, note = found
     if not scene.certain:
-        note += "; they are those of the last pass before the failure"
+        note += "; the op did not fail again by itself, they are of its last pass"
     return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
 
 
