@@ -3,15 +3,13 @@
 Kept apart from `internals` by size alone; the same rule holds: a new release is mended in such modules only.
 """
 
-import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from tfdb import internals
-from tfdb.errors import TfdbError
 from tfdb.internals import private
 
 CALL_ATTRIBUTES = internals.FUNCTION_ATTRIBUTES
@@ -351,49 +349,3 @@ def leaves(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from leaves(kind.base, path) if type(kind.base).__name__ != "Weakref" else [(path, kind)]
     else:
         yield path, kind
-
-
-def definition_text(graph: Any, left_out: Callable[[str], bool]) -> str:
-    """The GraphDef as protobuf text, without the nodes that are left out and the control edges to them."""
-    definition = graph.as_graph_def(add_shapes=True)
-    for nodes in (definition.node, *(function.node_def for function in definition.library.function)):
-        kept = [node for node in nodes if not left_out(node.name)]
-        for node in kept:
-            inputs = [each for each in node.input if not (each.startswith("^") and left_out(each[1:]))]
-            node.input[:] = inputs
-        copies = [type(node).FromString(node.SerializeToString()) for node in kept]
-        del nodes[:]
-        nodes.extend(copies)
-    return str(definition)
-
-
-def write_summary(folder: str, graph: Any) -> None:
-    """Write a graph to an event file that TensorBoard shows."""
-    import tensorflow as tf
-
-    with unrecorded(), tf.summary.create_file_writer(folder).as_default():
-        tf.summary.graph(graph.as_graph_def(add_shapes=True))
-
-
-def write_tensor(folder: str, name: str, array: Any, histogram: bool) -> None:
-    """Write an array to an event file: a histogram, scalars over steps, or images, by its shape.
-
-    Raises:
-        TfdbError: TensorBoard is not installed.
-    """
-    import tensorflow as tf
-
-    if importlib.util.find_spec("tensorboard") is None:
-        raise TfdbError("--tb needs TensorBoard, which is not installed: pip install tensorboard")
-
-    with unrecorded(), tf.summary.create_file_writer(folder).as_default():
-        if histogram:
-            tf.summary.histogram(name, array, step=0)
-        elif array.ndim == 1:
-            for step, value in enumerate(array):
-                tf.summary.scalar(name, value, step=step)
-        else:
-            images = array[None, ..., None] if array.ndim == 2 else array[None] if array.ndim == 3 else array
-            low, high = float(array.min()), float(array.max())
-            scaled = images if array.dtype.kind == "u" else (images - low) / ((high - low) or 1.0)
-            tf.summary.image(name, scaled, step=0)

@@ -267,7 +267,7 @@ def png(made: Drawing, path: str) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise TfdbError(f"cannot write {path}: {error}") from error
+        raise TfdbError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def as_picture(values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,18 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from tfdb import graphdot, graphs, graphtext, internals_graphs, render, retracetext, steptraces, traces, tracingonly
+from tfdb import (
+    graphdot,
+    graphs,
+    graphtext,
+    internals_events,
+    internals_graphs,
+    render,
+    retracetext,
+    steptraces,
+    traces,
+    tracingonly,
+)
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
@@ -212,10 +223,10 @@ def write(option: str, path: str, source: Source) -> str:
     """
     try:
         if option == "--tb":
-            internals_graphs.write_summary(path, source.graph)
+            internals_events.write_summary(path, source.graph, graphs.is_hook_name)
             return f"event file in {path}: tensorboard --logdir {path}"
         if option == "--pbtxt":
-            Path(path).write_text(internals_graphs.definition_text(source.graph, graphs.is_hook_name), encoding="utf-8")
+            Path(path).write_text(str(internals_events.definition(source.graph, graphs.is_hook_name)), "utf-8")
         else:
             text = graphdot.dot(graphs.read(source))
             Path(path).write_bytes(text.encode() if option == "--dot" else graphdot.svg(text))

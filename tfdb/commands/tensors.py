@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import differences, internals_graphs, plots, render, tensors, values
+from tfdb import differences, internals_events, plots, render, tensors, values
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
@@ -113,7 +113,7 @@ class TensorCommands(PromptBase):
                 self.message(f"{chosen['--png']}: {Path(chosen['--png']).stat().st_size} bytes")
             if "--tb" in chosen:
                 folder = chosen["--tb"]
-                internals_graphs.write_tensor(folder, expression, array, command == "hist")
+                internals_events.write_tensor(folder, expression, array, command == "hist")
                 self.message(f"event file in {folder}: tensorboard --logdir {folder}")
             if not chosen:
                 width = render.terminal_width()
