@@ -133,3 +133,20 @@ def test_a_stop_in_a_loop_over_a_dataset_may_read_and_call(tmp_path: Path, threa
 def run_file(path: Path) -> str:
     """A program that runs a file, so that its source can be read."""
     return f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
+
+
+RECORDED = """
+from tfdb import gradrows
+from tfdb.normgate import norms
+doors.uninstall()
+norms.install([], print, detailed=True)
+"""
+COUNT = """
+print("TRIP", *[len(row.trend) for row in gradrows.recorded(norms.book, None)], norms.book.replicas)
+"""
+
+
+def test_under_a_strategy_the_steps_recorded_are_those_of_one_replica(tmp_path: Path) -> None:
+    program = tmp_path / "recorded.py"
+    program.write_text(MIRRORED + RECORDED + FIT.format(optimizer="sgd") + COUNT)
+    assert output(run_file(program)) == ["TRIP 4 True"]

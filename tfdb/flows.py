@@ -245,6 +245,13 @@ class Flow:
                 return line
         return node.place.line if isinstance(node.place, Op) else line_of_op(node.place)
 
+    def stack(self, node: Node) -> list[UserLine]:
+        """The user lines on the stack of a node that no tape recorded, outermost first."""
+        if isinstance(node.place, Op):
+            return list(node.place.stack)
+        lines = internals_gradients.op_stack(node.place) if node.place is not None else ()
+        return [UserLine(*each) for each in lines if blame.is_user_file(each[0])][::-1]
+
     def site(self, node: Node) -> blame.Site | None:
         """The stack of a node, where it was kept."""
         if isinstance(node.place, Op):

@@ -87,6 +87,7 @@ class Book:
         self.none: set[str] = set()
         self.names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self.skipped: Any = None
+        self.replicas = False  # a distribution strategy's: the numbers are of replica 0, before the sum
 
     def name(self, variable: Any, frame: Any = None) -> str:
         """A variable's name, that no other one alive has; the user's own name for it where it was given none."""

@@ -148,7 +148,16 @@ class Inquiry:
             at = at or blame.built.get(source) or self.defined(source)
             if at is not None:
                 return at
+        if cut.kind == "unrecorded" and (beside := self.beside_the_tape(cut)) is not None:
+            return beside
         return self.flow.line(cut.node) if cut.node is not None else None
+
+    def beside_the_tape(self, cut: Cut) -> UserLine | None:
+        """The line, in the function that opened the tape, which led to an op that the tape did not see."""
+        opened = self.question.recording.opened if self.question.recording else None
+        stack = self.flow.stack(cut.node) if opened is not None and cut.node is not None else []
+        here = [line for line in stack if opened and (line.file, line.function) == (opened.file, opened.function)]
+        return here[-1] if here else None
 
     def defined(self, source: Any) -> UserLine | None:
         """The line where the function that asks gave a tensor its name."""

@@ -14,7 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, flows, forwards, frames, internals, internals_gate, internals_norms, normexpr, steps
+from . import (
+    blame,
+    flows,
+    forwards,
+    frames,
+    internals,
+    internals_autograph,
+    internals_gate,
+    internals_norms,
+    normexpr,
+    steps,
+)
 from .gradhistory import Ring
 from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
 from .report import Frame, UserLine
@@ -119,7 +130,9 @@ def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
     wanted = watch.columns(given.kind)
     if not concerned and not wanted:
         return None
-    ring = watch.book.ring(variables, names, wanted) if wanted else None
+    replica = internals_autograph.replica_number()  # the history is that of the first
+    watch.book.replicas |= replica is not None
+    ring = watch.book.ring(variables, names, wanted) if wanted and not replica else None
     sizes = tuple(size_of(variable) for variable in variables)
     return Place(given.kind, variables, names, sizes, concerned, wanted, ring, given.optimizer, int(not given.counted))
 

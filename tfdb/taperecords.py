@@ -27,6 +27,7 @@ class Op:
     site: blame.Site | None = None
     graph: Any = None
     kind: str = ""
+    stack: tuple[UserLine, ...] = ()  # of ops that no tape recorded, outermost first
 
 
 @dataclass(eq=False, slots=True)

@@ -257,6 +257,8 @@ class TapeLog:
         ids = tuple(key_of(value) for value in inputs), tuple(key_of(value) for value in outputs)
         dtypes = tuple(value.dtype for value in (*inputs, *outputs))
         made = Op(op, *ids, dtypes, next(self.numbers), tapes, line, site)
+        if not tapes:
+            made.stack = tuple(map(blame.line_of, blame.user_frames(frame)))
         if op.startswith("__"):
             function = internals_gradients.calling_function(frame)
             made.graph = weakref.ref(function) if function is not None else None

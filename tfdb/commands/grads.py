@@ -69,6 +69,8 @@ class GradTableCommands(BackwardCommands):
         parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{counted(steps)} recorded"]
         if skips := norms.book.skips():
             parts.append(f"{skips} skipped by loss scaling")
+        if norms.book.replicas:
+            parts.append("of replica 0, before the replicas are summed")
         if began:
             parts.append("all columns from the next step on")
         return " · ".join(parts)
