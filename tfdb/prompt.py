@@ -337,7 +337,7 @@ def terminal_debugger(context: int | None = None) -> Any:
     from ipdb.__main__ import _get_debugger_cls, get_context_from_config
 
     base = _get_debugger_cls()
-    made = type("Pdb", (Commands, base), {"__doc__": Commands.__doc__})
+    made = type("Pdb", (Commands, base), {"__doc__": Commands.__doc__, "fits": True})
     debugger = made(context=context or get_context_from_config(), nosigint=True)
     debugger.start_running()
     return debugger

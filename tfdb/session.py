@@ -168,7 +168,7 @@ class Session:
         name = getattr(function.python_function, "__name__", "a function")
         what = "the watch" if self.late_watches and not self.debugger.breaks else "breakpoints"
         effects = "what it prints or counts in Python while tracing happens once more"
-        self.say_once(f"{name} is traced again for {what}: {effects}", self.debugger.message)
+        self.say_once(f"{name} is traced again for {what}: {effects}", self.debugger.tell)
 
     def could_not_plant(self, frame: FrameType, error: Exception) -> None:
         """A line could not get its hook: say so once for each kind of reason, and go on."""

@@ -136,7 +136,7 @@ class TraceStops:
     def cannot_stop(self, here: Activation) -> None:
         """A line with a breakpoint is traced where it cannot get a hook: say so, once for each line."""
         place = f"{os.path.basename(here.filename)}:{here.lineno}"
-        self.session.say_once(VECTORISED.format(place=place), self.session.debugger.message)
+        self.session.say_once(VECTORISED.format(place=place), self.session.debugger.tell)
 
     def step(self, wish: Stepping) -> None:
         """Go on to where the user wishes: within the tracing, and after it."""

@@ -8,14 +8,22 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from tfdb import graphtext, render
 from tfdb.commands.base import PromptBase
 
 
 class ConsoleCommands(PromptBase):
-    """What keeps a prompt open, and closes it at the end of input."""
+    """What keeps a prompt open, closes it at the end of input, and keeps tfdb's own text to the terminal's width.
+
+    In a terminal only: elsewhere, lines are for programs that search them.
+    """
+
+    fits: bool = False  # whether lines are to be broken: the terminal's debugger sets it
+    own: bool = False  # whether the command that is carried out is one of tfdb's
 
     def onecmd(self, line: str) -> bool:
         """Carry a command out; an error that it lets through, as from a class of the user's, leaves the prompt open."""
+        before, self.own = self.own, self.is_own(line)
         try:
             return bool(super().onecmd(line))
         except (bdb.BdbQuit, pdb.Restart):
@@ -23,6 +31,26 @@ class ConsoleCommands(PromptBase):
         except Exception as error:
             self.error(f"{type(error).__name__}: {error}")
             return False
+        finally:
+            self.own = before
+
+    def is_own(self, line: str) -> bool:
+        """Whether a line is a command of tfdb's, whose text is tfdb's too; `p` and the like print the program's."""
+        name = (line.split() or [""])[0]
+        function = getattr(type(self), f"do_{name}", None)
+        return getattr(function, "__module__", "").startswith("tfdb.") and name not in ("interact", "a", "args")
+
+    def message(self, msg: str) -> None:
+        """Print text; of tfdb's own, no line wider than the terminal."""
+        super().message(fitted(str(msg), render.terminal_width(), 2) if self.fits and self.own else msg)
+
+    def tell(self, msg: str) -> None:
+        """Print text of tfdb's that no command asked for."""
+        super().message(fitted(str(msg), render.terminal_width(), 2) if self.fits else msg)
+
+    def error(self, msg: str) -> None:
+        """Print an error after `***`, no line wider than the terminal."""
+        super().error(fitted(str(msg), render.terminal_width() - 4, 4).lstrip() if self.fits else msg)
 
     def cmdloop(self, intro: Any = None) -> None:
         """Read and carry out commands; a program that has closed its standard input has come to the end of it."""
@@ -58,6 +86,16 @@ class ConsoleCommands(PromptBase):
         """The file that `b FILE:LINE` means: pdb's search, then beside the current file, then among loaded modules."""
         found = super().lookupmodule(filename)
         return found or next(files_called(filename, os.path.dirname(self.defaultFile())), None)
+
+
+def fitted(text: str, width: int, indent: int) -> str:
+    """The text with its long lines broken at spaces, their further parts indented; coloured lines stay as they are."""
+    lines = []
+    for line in text.split("\n"):
+        deep = len(line) - len(line.lstrip()) + indent
+        fine = len(line) <= width or "\x1b" in line
+        lines.append(line if fine else graphtext.wrapped(line, width, min(deep, width // 2)))
+    return "\n".join(lines)
 
 
 def leave(status: object = None) -> None:

@@ -1,6 +1,7 @@
 """`help`: a table of the commands by what they are for; of one command, its manual."""
 
 import inspect
+import re
 from collections.abc import Iterator
 
 from tfdb import graphtext, render
@@ -110,8 +111,19 @@ def manual(text: str, width: int) -> str:
     for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
         is_prose = not any(line.startswith(" ") for line in paragraph.split("\n"))
         usage = number == 0
-        found.append(graphtext.wrapped(" ".join(paragraph.split()), width, 4 * usage) if is_prose else paragraph)
+        if is_prose:
+            found.append(graphtext.wrapped(" ".join(paragraph.split()), width, 4 * usage))
+        else:
+            found.append("\n".join(listed(line, width) for line in paragraph.split("\n")))
     return "\n\n".join(found)
+
+
+def listed(line: str, width: int) -> str:
+    """A line of a list in a manual, broken so that its second column stays one; examples stay as they are."""
+    if len(line) <= width or "(tfdb)" in line:
+        return line
+    column = max((match.end() for match in re.finditer(r"\S {2,}|^ +", line)), default=0)
+    return graphtext.wrapped(line, width, min(column, width // 2))
 
 
 def words() -> set[str]:
