@@ -221,3 +221,23 @@ def test_model_with_many_layers_in_self_is_captured_fast_and_whole(keras: Any, t
 
     found = values(program, "number", "x[0, 0]", "len(self.blocks)", "type(self.blocks[3]).__name__")
     assert found[-4:] == [(number, 2.0, 200, "Dense") for number in (0, 50, 100, 150)]
+
+
+@pytest.mark.parametrize("unroll", [False, True])
+def test_a_recurrent_cell_stops_once_per_time_step_and_not_to_learn_shapes(keras: Any, unroll: bool) -> None:
+    class Sum(keras.layers.Layer):
+        state_size = output_size = 1
+
+        def call(self, inputs: Any, states: Any) -> Any:
+            total = states[0] + inputs
+            tfdb.set_trace()
+            return total, [total]
+
+    results = []
+
+    def program() -> None:
+        model = keras.Sequential([keras.Input([3, 1]), keras.layers.RNN(Sum(), unroll=unroll)])
+        results.append(model.predict(np.array([[[1.0], [2.0], [4.0]]]), verbose=0).tolist())
+
+    assert [visit.values for visit in visits(program, "float(total[0, 0])")] == [(1.0,), (3.0,), (7.0,)]
+    assert results == [[[7.0]]]

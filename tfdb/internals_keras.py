@@ -3,10 +3,12 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from tfdb.internals_gate import keras_loaded, keras_private
 
+RNN_FILES = ("keras/src/backend/tensorflow/rnn.py", "tf_keras/src/backend.py")
 SETTINGS = "keras.src.backend.common.global_state"
 
 
@@ -34,3 +36,17 @@ def nan_callbacks() -> list[tuple[type, str]]:
     found = [keras_private("keras", "callbacks.terminate_on_nan", "TerminateOnNaN")]
     found.append(keras_private("tf_keras", "callbacks", "TerminateOnNaN") if keras_loaded("tf_keras") else None)
     return [(owner, "on_batch_end") for owner in found if owner is not None]
+
+
+def learns_shapes(frame: FrameType | None) -> bool:
+    """Whether a recurrent layer calls its cell only to learn the shapes of its outputs; nothing reads what comes out.
+
+    `rnn` does so once in the graph, on the first time step, before its loop.
+    """
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "rnn" and code.co_filename.replace("\\", "/").endswith(RNN_FILES):
+            names = frame.f_locals
+            return "input_time_zero" in names and "output_time_zero" not in names
+        frame = frame.f_back
+    return False

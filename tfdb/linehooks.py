@@ -17,6 +17,7 @@ from typing import Any
 from tfdb import internals, internals_autograph, syntax
 from tfdb.callsites import CallSite, OpenCalls
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
+from tfdb.internals_keras import learns_shapes
 from tfdb.ordering import Ordering, is_hook, without_hooks
 from tfdb.sourcemap import Activation, activations
 
@@ -322,3 +323,8 @@ def is_exporting(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def never_runs(frame: FrameType | None) -> bool:
+    """Whether what is being traced is run by nobody here: for a file, or to learn shapes."""
+    return internals.is_scratch(internals.current_graph()) or is_exporting(frame) or learns_shapes(frame)

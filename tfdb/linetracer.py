@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from tfdb import generated, internals, internals_autograph
-from tfdb.linehooks import HookPoint, Loop, Planter, is_exporting, traced_stack
+from tfdb.linehooks import HookPoint, Loop, Planter, never_runs, traced_stack
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
@@ -110,7 +110,7 @@ class LineTracer:
         if filename.startswith("<") and not linecache.getlines(filename):
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         graph = internals.current_graph()
-        if graph is None or internals.is_scratch(graph) or is_exporting(frame):
+        if graph is None or never_runs(frame):
             return self.eager_trace(frame, event, arg) if self.eager_trace is not None else None
         self.forget(frame)
         return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event

@@ -20,7 +20,7 @@ from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.headers import LINES, Headers
 from tfdb.kept import Keeper
-from tfdb.linehooks import Hit, HookPoint, Planter, is_exporting, place_only
+from tfdb.linehooks import Hit, HookPoint, Planter, never_runs, place_only
 from tfdb.linetracer import LineTracer
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
@@ -92,7 +92,7 @@ class Session:
 
     def plant(self, frame: FrameType, condition: Any = True) -> None:
         """set_trace() in traced code: stop at each run of this point, and let the user step on from there."""
-        if self.closed or is_exporting(frame) or condition is False or internals.is_scratch(internals.current_graph()):
+        if self.closed or condition is False or never_runs(frame):
             return
         if internals.in_vectorisation(frame):
             self.trace_stops.cannot_stop(next(each for each in activations(frame) if not each.hidden))
