@@ -49,6 +49,8 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
         {name: lambda module: imported() for name in ("tensorflow", "keras", "tf_keras")}
         | {"ipdb": replace_set_trace, "multiprocessing": tell_workers},
         lambda: any(in_site_packages(filename) for filename in debugger.breaks),
+        lambda: any(debugger.pending()),
+        debugger.module_found,
     )
     watch.install()
     _undo.append(watch.remove)

@@ -4,6 +4,7 @@ Importing TensorFlow under a trace function takes several times as long, and no 
 """
 
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
@@ -14,11 +15,22 @@ from tfdb.sourcemap import in_site_packages
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
-    """A finder that finds nothing new: it wraps the loaders of top-level packages that others find."""
+    """A finder that finds nothing new: it wraps the loaders of top-level packages that others find.
 
-    def __init__(self, after: dict[str, Callable[[ModuleType], None]], tracing_wanted: Callable[[], bool]) -> None:
+    `found` is called with the file of each module before it runs, while `awaiting` says that somebody waits for one.
+    """
+
+    def __init__(
+        self,
+        after: dict[str, Callable[[ModuleType], None]],
+        tracing_wanted: Callable[[], bool],
+        awaiting: Callable[[], bool] = lambda: False,
+        found: Callable[[str], None] = lambda filename: None,
+    ) -> None:
         self.after = after
         self.tracing_wanted = tracing_wanted
+        self.awaiting = awaiting
+        self.found = found
         self.searching: set[str] = set()
 
     def install(self) -> None:
@@ -35,6 +47,10 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        if name not in self.searching and self.awaiting():
+            file = importlib.machinery.PathFinder.find_spec(name, path)
+            if file is not None and file.has_location and file.origin is not None:
+                self.found(file.origin)
         if "." in name or name in self.searching:
             return None
         self.searching.add(name)  # the other finders are asked, each once

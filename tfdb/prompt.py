@@ -22,6 +22,7 @@ from tfdb.commands.grads import GradTableCommands
 from tfdb.commands.graph import GraphCommands
 from tfdb.commands.helping import HelpCommands
 from tfdb.commands.nodes import NodeCommands
+from tfdb.commands.pending import PENDING
 from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
@@ -302,8 +303,9 @@ class Commands(
         super()._set_stopinfo(*arguments, **options)
 
     def breakpoints(self) -> frozenset[tuple[str, int]]:
-        """The places of all breakpoints, enabled or not."""
-        return frozenset((filename, line) for filename, lines in self.breaks.items() for line in lines)
+        """The places of all breakpoints, enabled or not, but those that wait for their file."""
+        places = [place for place in self.breaks.items() if not place[0].startswith(PENDING)]
+        return frozenset((filename, line) for filename, lines in places for line in lines)
 
     def is_stepping(self) -> bool:
         """Whether `s` is under way in eager code."""

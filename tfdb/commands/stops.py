@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from tfdb import internals, opbreaks, syntax, tracedlines, tracestops, tracingonly
-from tfdb.commands.base import PromptBase
+from tfdb.commands.pending import PendingBreakpoints
 
 BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
 
@@ -23,7 +23,7 @@ class NamedBreakpoint(bdb.Breakpoint):
         return f"breakpoint {self.number} at {self.file[1:-1]}"
 
 
-class StopCommands(PromptBase):
+class StopCommands(PendingBreakpoints):
     """Breakpoints on `tf.function`s by name; arguments and evaluation in graph frames."""
 
     def _getval(self, arg: str) -> Any:
@@ -65,6 +65,11 @@ class StopCommands(PromptBase):
             self.break_at_tracing(arg.strip().removeprefix("trace:"), bool(temporary))
             return
         place, comma, condition = arg.partition(",")
+        pending = self.pending_place(place)
+        if pending is not None:
+            self.add_named(pending, condition.strip(), bool(temporary))
+            self.message("there is no such file on the search path yet: set when a module is imported from one")
+            return
         found = self.function_place(place.strip()) if ":" not in place and place.strip() else None
         before = len(bdb.Breakpoint.bpbynumber)
         super().do_break(f"{found}{comma}{condition}" if found else arg, temporary)
@@ -97,6 +102,7 @@ class StopCommands(PromptBase):
         """The program is over: name the breakpoints on ops and layers that nothing has met."""
         for kind, pattern in self.session.op_breaks.missed():
             self.message(opbreaks.never_met(kind, pattern))
+        self.note_pending()
 
     def add_named(self, name: str, condition: str, temporary: bool) -> None:
         """Set a breakpoint on no line; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
@@ -163,7 +169,7 @@ class StopCommands(PromptBase):
         try:
             value = eval(name, self.curframe.f_globals, self.curframe_locals)
         except Exception:
-            return self.function_to_come(name)
+            return self.function_to_come(name) or self.function_in_module(name)
         if not hasattr(value, "python_function"):
             return None
         code = inspect.unwrap(value.python_function).__code__
@@ -178,6 +184,17 @@ class StopCommands(PromptBase):
         filename = self.defaultFile()
         function = syntax.function_named("".join(linecache.getlines(filename)), name)
         return f"{filename}:{syntax.first_body_line(function)}" if function is not None else None
+
+    def function_in_module(self, name: str) -> str | None:
+        """The same for `package.module.function` of a module that is not imported yet, or not under that name."""
+        parts = name.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            stem = os.path.join(*parts[:length])
+            for filename in filter(None, map(self.lookupmodule, (stem, os.path.join(stem, "__init__.py")))):
+                function = syntax.function_named("".join(linecache.getlines(filename)), ".".join(parts[length:]))
+                if function is not None:
+                    return f"{filename}:{syntax.first_body_line(function)}"
+        return None
 
     def bring_displays(self, stop: Any) -> None:
         """`display` belongs to a frame; a graph's stand-in frames are new at each stop, so it is kept by function."""
