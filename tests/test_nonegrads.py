@@ -16,6 +16,51 @@ from tfdb.watching import Watching
 HEAD = "import keras\nimport numpy as np\nimport tensorflow as tf\n\n"
 
 LOST = {
+    "slice_assign": """
+w = tf.Variable([1., 2.])
+kept = tf.Variable(tf.zeros([4]), trainable=False)
+with tf.GradientTape() as tape:
+    kept[1:3].assign(w * 2.)  #! ResourceStridedSliceAssign
+    loss = tf.reduce_sum(kept ** 2)
+g = tape.gradient(loss, w)
+""",
+    "scatter_into_a_variable": """
+w = tf.Variable([1., 2.])
+kept = tf.Variable(tf.zeros([4]), trainable=False)
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        kept.scatter_nd_add([[0], [3]], w * 2.)  #! ResourceScatterNdAdd
+        loss = tf.reduce_sum(kept ** 2)
+    return tape.gradient(loss, w)
+step()
+""",
+    "the_call_is_before_the_tape": """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(1)
+    def call(self, x):
+        return self.head(x)
+    def train_step(self, data):
+        x, y = data
+        guess = self(x, training=True)  #!
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((y - guess) ** 2)
+        g = tape.gradient(loss, self.trainable_variables)
+        return {"loss": loss}
+m = Net()
+m.compile("sgd")
+m.fit(np.ones((4, 3), "float32"), np.ones((4, 1), "float32"), verbose=0)
+""",
+    "poisson_latent": """
+enc = keras.layers.Dense(2); dec = keras.layers.Dense(3)
+x = tf.random.normal([4, 3]); enc(x); dec(tf.zeros([4, 2]))
+with tf.GradientTape() as tape:
+    z = tf.random.stateless_poisson([4, 2], [1, 2], tf.exp(enc(x)), tf.float32)  #! StatelessRandomPoisson
+    loss = tf.reduce_mean((dec(z) - x) ** 2)
+g = tape.gradient(loss, enc.trainable_variables + dec.trainable_variables)
+""",
     "dataset_detour": """
 w = tf.Variable([[1., 2.]])
 x = tf.ones([6, 1])

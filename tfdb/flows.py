@@ -147,14 +147,16 @@ class Flow:
         return [node, *self.written(made)]
 
     def written(self, made: Op) -> list[Node]:
-        """What an eager read of a variable reads: the value written last before."""
+        """What an eager read of a variable reads: the values written last before."""
         if not self.assigns or made.op not in READS:
             return []
         handle = made.inputs[0]
         writes = [w for w in self.log.assigns if w.inputs[0] == handle and self.since < w.number < made.number]
-        for write in writes:
-            self.known(write.inputs[1], write.dtypes[1])
-        return [Node(w.op, w.inputs[1:2], made.outputs, (False,), True, "assign", w) for w in writes[-1:]]
+        last = since_whole([write.op for write in writes])
+        found = [(write, ASSIGNS[write.op]) for write in writes[last:]]
+        for write, at in found:
+            self.known(write.inputs[at], write.dtypes[at])
+        return [Node(w.op, w.inputs[at : at + 1], made.outputs, (False,), True, "assign", w) for w, at in found]
 
     def symbolic(self, key: Key) -> list[Node]:
         """The producers of a graph's tensor."""
@@ -230,8 +232,10 @@ class Flow:
             if each.type in ASSIGNS and each.inputs[0] is op.inputs[0]
         ]
         return [
-            Node(w.type, (self.symbol(context, w.inputs[1]),), tuple(outputs), (False,), True, "assign", w)
-            for w in writes[-1:]
+            Node(
+                w.type, (self.symbol(context, w.inputs[ASSIGNS[w.type]]),), tuple(outputs), (False,), True, "assign", w
+            )
+            for w in writes[since_whole([write.type for write in writes]) :]
         ]
 
     # -- places ---------------------------------------------------------------------------------------------------
@@ -258,6 +262,11 @@ class Flow:
             return node.place.site
         seen = self.log.in_graphs.get(node.place.graph, {}).get(node.place.name) if node.place is not None else None
         return seen[1] if seen is not None else None
+
+
+def since_whole(writes: Sequence[str]) -> int:
+    """The position of the last of some writes that left nothing of what was there before."""
+    return max((n for n, op in enumerate(writes) if op == "AssignVariableOp"), default=0)
 
 
 def passes(op: str, inputs: Sequence[Key], kind: str = "") -> tuple[bool, ...]:

@@ -24,7 +24,12 @@ from .taperecords import Lost, Op, Read, Recording, Target
 
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
 KEPT_SLOPES = 1 << 12
-ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
+# Writes of variables, with the place of what is written among their inputs; all but the first keep some of the old.
+ASSIGNS = {
+    "AssignVariableOp": 1, "AssignAddVariableOp": 1, "AssignSubVariableOp": 1, "ResourceStridedSliceAssign": 4,
+    "ResourceScatterUpdate": 2, "ResourceScatterAdd": 2, "ResourceScatterSub": 2, "ResourceScatterNdUpdate": 2,
+    "ResourceScatterNdAdd": 2, "ResourceScatterNdSub": 2,
+}  # fmt: skip
 
 
 class Here(threading.local):
