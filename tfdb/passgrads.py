@@ -179,6 +179,8 @@ class Pass:
         found = [each for each in study.visits if self.agrees(each)]
         if len(found) == 1 or (found and not any(each.in_loop for each in found) and len(study.visits) == 1):
             return found[0]
+        if not study.visits:
+            raise TfdbError("run again, the call does not come to the graph of this stop")
         if not found:
             raise TfdbError("run again, the call does not give the values of this stop: it is not deterministic")
         raise TfdbError("this graph ran several times with the same values: which of them this stop is in is not known")
