@@ -69,6 +69,7 @@ class Differentiation(Evaluation):
         super().__init__(graph, feeds, memory)
         self.study, self.parent = study, parent
         self.in_loop = False
+        self.last: int | None = None  # how many ops are enough
         self.stands_in: list[Any] = []
         for value in self.values.values():
             study.watch(value)
@@ -77,6 +78,23 @@ class Differentiation(Evaluation):
             for tensor in graph.inputs:
                 if tensor.name not in self.values and tensor.name in study.carried:
                     self.values[tensor.name] = study.watch(study.carried[tensor.name])
+
+    def run_to(self, end: int) -> None:
+        """Compute what the first `end` ops give, as far as the stop and the losses need it."""
+        if self.last is None:
+            self.last = self.enough()
+        super().run_to(min(end, self.last))
+
+    def enough(self) -> int:
+        """How many ops it takes to come to the stop and the losses; all, where a graph around this one goes on."""
+        around = list(self.outward())
+        if any(each.is_loop_body() for each in around) or any(tapes.log.targets_in(e.graph) for e in around[1:]):
+            return len(self.operations)
+        hook = self.study.hook
+        ends = [self.order[name.rpartition(":")[0]] for t in tapes.log.targets_in(self.graph) for name in t.names]
+        ends += [self.order[path[0][0].name] for path in executions.paths(self.graph, hook.graph, ())]
+        ends += [self.order[hook.name]] if executions.same(self.graph, hook.graph) else []
+        return max(ends) + 1 if ends else len(self.operations)
 
     def apart(self) -> Any:
         """The tape is open all the time."""
