@@ -36,8 +36,8 @@ ROWS = {
         "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
         "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
-        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "steptraces",
-        "tracingonly",
+        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces",
+        "steptraces", "traceable", "tracingonly",
     },
     "pure": {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",

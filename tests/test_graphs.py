@@ -437,6 +437,60 @@ def test_a_keras_model_is_shown_by_its_call(tf: Any) -> None:
     assert "MatMul(x, small/out/kernel)" in text and "test_graphs.py" not in text
 
 
+def test_what_has_no_graph_says_what_to_type(tf: Any) -> None:
+    import keras
+
+    class Scaler(tf.Module):
+        @tf.function
+        def scale(self, x: Any) -> Any:
+            return 2 * x
+
+        def plain(self, x: Any) -> Any:
+            return tf.sqrt(x)
+
+    class Pair(keras.Model):
+        def call(self, inputs: Any) -> Any:
+            return inputs[0] + inputs[1]
+
+    module, pair, dense = Scaler(), Pair(name="pair"), keras.layers.Dense(2, name="dense")
+    pair([tf.ones([1, 3]), tf.ones([1, 3])])
+    two, specs = tf.TensorSpec([2]), [tf.TensorSpec([None, 3])] * 2
+
+    def program() -> None:
+        tfdb.set_trace()
+        print("end", module.plain(4.0), pair.name, dense.name, two, specs, tf.TensorSpec)
+
+    play(
+        program,
+        """
+        ...
+        (tfdb) graph module
+        *** Scaler has no graph of its own; its tf.functions are scale
+        (tfdb) graph module.plain
+        *** plain is plain Python: give arguments to trace it, as in `graph plain(tf.TensorSpec([None, 3]))`
+        (tfdb) graph module.plain(tf.TensorSpec([2]))
+        plain(x: float32(2,)) -> float32(2,)
+        ...
+              Sqrt  float32(2,)  Sqrt(x)
+        (tfdb) graph pair
+        *** the shapes that pair takes are not known: give them, as in `graph pair(tf.TensorSpec([None, 3]))`
+        (tfdb) graph pair([tf.TensorSpec([None, 3])] * 2)
+        pair(args_0[0]: float32(?, 3), args_0[1]: float32(?, 3)) -> float32(?, 3)
+        ...
+        (tfdb) graph dense
+        *** dense was never built: call it once before
+        (tfdb) graph dense(tf.TensorSpec([2, 4]))
+        *** dense was never built, and this would build it: call it once before
+        (tfdb) p dense.built
+        False
+        (tfdb) graph 3
+        *** int has no graph: give a tf.function, a trace, a Keras model or a SavedModel
+        (tfdb) c
+        end ...
+        """,
+    )
+
+
 def test_phases_are_told_apart(tf: Any) -> None:
     import keras
 

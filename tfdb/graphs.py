@@ -13,6 +13,7 @@ from .errors import TfdbError
 from .graphrecords import FORWARD, GRADIENT, UPDATE, GraphRecord, Named, Node, TensorType
 from .report import UserLine
 from .tensors import short_device
+from .traceable import SPEC, is_model, named, tf_function, without_graph
 
 SMALL = 4  # elements up to which a constant is shown by its value
 HOOK_SCOPE = re.compile(r"(^|/)tfdb(_\w+)?(/|$)")
@@ -100,12 +101,12 @@ def sources(value: Any, twins: Any = lambda function: ()) -> list[Source]:
         return sources(inner, twins)
     if is_model(value):
         return [model_source(value)]
-    raise TfdbError(f"{type(value).__name__} has no graph: give a tf.function, a trace, a Keras model or a SavedModel")
+    raise TfdbError(without_graph(value))
 
 
 def never_traced(function: Any) -> str:
     """What to say of a function that was not called yet."""
-    name, shown = function_name(function), "tf.TensorSpec([None, 3])"
+    name, shown = function_name(function), SPEC
     code = getattr(internals_graphs.python_function(function), "__code__", None)
     names = [each for each in (code.co_varnames[: code.co_argcount] if code else ()) if each != "self"]
     what = f" for {', '.join(names)}" if names else ""
@@ -114,6 +115,11 @@ def never_traced(function: Any) -> str:
 
 def traced_for(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Source:
     """A copy of the function traced for these arguments (values or specs); the user's own function stays as it is."""
+    if not internals_graphs.is_function(function) and not internals_graphs.is_concrete(function):
+        if is_model(function) and not getattr(function, "built", True):
+            raise TfdbError(f"{function.name} was never built, and this would build it: call it once before")
+        concrete = tf_function(function).get_concrete_function(*args, **kwargs)
+        return Source(getattr(function, "name", None) or named(function), concrete.graph, concrete, own=True)
     if internals_graphs.is_restored(function) or internals_graphs.is_concrete(function):
         concrete = function.get_concrete_function(*args, **kwargs)
     else:
@@ -131,11 +137,6 @@ def saved_model(value: Any, twins: Any) -> list[Source]:
     return found + [Source(f"signatures[{name!r}]", each.graph, each) for name, each in dict(value.signatures).items()]
 
 
-def is_model(value: Any) -> bool:
-    """Whether the value is a Keras model or layer."""
-    return isinstance(value, tuple(internals.layer_classes()))
-
-
 def model_source(model: Any) -> Source:
     """A model's or layer's call, traced in inference mode for the shapes it was built with."""
     import tensorflow as tf
@@ -149,6 +150,9 @@ def model_source(model: Any) -> Source:
             shape = next(iter(shape.values())) if isinstance(shape, dict) else shape
             specs = [tf.TensorSpec((None, *tuple(shape)[1:]), getattr(model, "compute_dtype", "float32"))]
     except Exception as error:
+        if getattr(model, "built", False):
+            text = f"the shapes that {model.name} takes are not known: give them, as in `graph {model.name}({SPEC})`"
+            raise TfdbError(text) from error
         raise TfdbError(f"{model.name} was never built: call it once before") from error
     given = specs[0] if len(specs) == 1 else specs
     concrete = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(given)

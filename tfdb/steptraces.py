@@ -10,6 +10,7 @@ from typing import Any
 from . import graphs, internals_graphs, traces
 from .graphrecords import TraceRow
 from .sourcemap import is_user
+from .traceable import is_model
 from .traces import Event, Recorder
 
 STEPS = {
@@ -39,9 +40,9 @@ def behind(value: Any, recorder: Recorder) -> Behind:
     """The tf.functions whose traces answer for a value; none when nothing that was traced calls it."""
     if internals_graphs.is_function(value):
         return Behind([value])
-    owner = value if graphs.is_model(value) else getattr(value, "__self__", None)
+    owner = value if is_model(value) else getattr(value, "__self__", None)
     name = getattr(value, "__name__", "")
-    if graphs.is_model(owner) and (found := list(steps_of(owner, name))):
+    if is_model(owner) and (found := list(steps_of(owner, name))):
         used = {name for name, _ in found}
         what = ".".join(filter(None, [getattr(owner, "name", ""), name if owner is not value else ""]))
         note = f"{what} is traced in the step functions that Keras makes of {', '.join(ways(used))}"

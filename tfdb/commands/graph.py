@@ -93,11 +93,13 @@ class GraphCommands(PromptBase):
     def traced_for_call(self, tree: ast.Call) -> Source | None:
         """The graph of `FUNCTION(ARGUMENTS)`, or None when that is an ordinary call."""
         function = self.value_of(ast.unparse(tree.func))
-        if not internals_graphs.is_function(function):
+        if not internals_graphs.is_function(function) and "TensorSpec" not in arguments_text(tree):
             return None
         given = self.value_of(f"(lambda *args, **kwargs: (args, kwargs))({arguments_text(tree)})")
         try:
             return graphs.traced_for(function, *given)
+        except TfdbError:
+            raise
         except Exception as error:
             raise TfdbError(f"it cannot be traced for these arguments: {first_line(error)}") from error
 
