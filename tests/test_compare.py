@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tfdb
-from tfdb import compare, session
-from tfdb.compare import Comparison, difference
+from tfdb import compare, internals_gate, probes, session, state
+from tfdb.commands.compare import lines
+from tfdb.compare import Comparison, Way, difference
 from tfdb.rerun import Target
 from transcripts import play
 
@@ -312,3 +313,36 @@ def test_a_difference_of_other_dtypes() -> None:
     assert difference(np.array([1j]), np.array([2j])).largest == 1.0
     assert difference(np.float16([1.0]), np.float16([1.002])).kind == "rounding"
     assert difference(np.zeros(0), np.zeros(0)).kind == "same"
+
+
+def test_own_variables_are_no_result(tf: Any) -> None:
+    weight = tf.Variable(1.0, name="weight")
+    ours = internals_gate.plain_variable(tf.constant(0.0), "tfdb_history")
+    before = state.take([weight, ours])
+    weight.assign(2.0)
+    ours.assign(2.0)
+    assert [variable.name for variable, _, _ in state.changed(before)] == ["weight:0"]
+    state.put(before)
+    assert (float(weight), float(ours)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("spread", [1.5e-5, 0.0])
+def test_ways_that_each_stay_within_rounding_have_no_op_to_part_at(tf: Any, spread: float) -> None:
+    @tf.function
+    def halved(x: Any) -> Any:
+        return x * 0.5
+
+    x = tf.constant([2.0])
+    given = probes.trace(halved, (x,), {})
+    ways = [
+        Way(name, {"output": np.float32([1.0 + sign * spread])})
+        for name, sign in (("eager", 0), ("graph", 1), ("XLA", -1))
+    ]
+    base, rows_of = compare.differences(ways, compare.coarsest(given))
+    strays = {name for _, row in rows_of for name, gap in row.items() if gap.matters}
+    target = Target("halved", halved.python_function, (x,), {}, "call 1", halved)
+    found, findings = compare.partings(target, given, ways, [], contextlib.nullcontext, strays)
+    assert (found, findings) == ([], [])
+    text = list(lines(Comparison(target, tuple(ways), base, tuple(rows_of), tuple(found), tuple(findings), ())))
+    assert text[-1].startswith("no difference beyond rounding")
+    assert ("the largest is 1.5" in text[-1]) == bool(spread)

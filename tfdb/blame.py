@@ -108,6 +108,10 @@ class Lines:
         entry = self._lines.get(id(value))
         return entry[1] if entry is not None and entry[0]() is value else None
 
+    def values(self) -> list[Any]:
+        """The objects whose lines are kept."""
+        return [value for reference, _ in list(self._lines.values()) if (value := reference()) is not None]
+
     def drop(self, value: Any) -> None:
         """Forget one object."""
         self._lines.pop(id(value), None)

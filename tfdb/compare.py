@@ -124,7 +124,8 @@ def compare(
             ways.append(Way(name, error=error) if given is None else as_graph(name, given, target, eager, aside))
         coarse = coarsest(given) if given is not None else 0.0
         base, rows = differences(ways, coarse)
-        found, findings = partings(target, given, ways, logged, aside) if given is not None else ([], [])
+        strays = {name for _, row in rows for name, gap in row.items() if gap.matters}
+        found, findings = partings(target, given, ways, logged, aside, strays) if given is not None else ([], [])
         return Comparison(target, tuple(ways), base, tuple(rows), tuple(found), tuple(findings), tuple(notes))
     finally:
         python.put()
@@ -248,9 +249,13 @@ def differences(ways: list[Way], coarse: float) -> tuple[str, list[tuple[str, di
 
 
 def partings(
-    target: Target, given: Trace, ways: list[Way], logged: list[EagerOp], aside: Callable[[], Any]
+    target: Target, given: Trace, ways: list[Way], logged: list[EagerOp], aside: Callable[[], Any], strays: set[str]
 ) -> tuple[list[Parting], list[str]]:
-    """The first ops that differ between eager and graph and between graph and XLA, and what XLA passed over."""
+    """The first ops that differ between eager and graph and between graph and XLA, and what XLA passed over.
+
+    `strays` are the ways of which a result differs from the first way's by more than rounding: only for them is there
+    an op to look for.
+    """
     eager, graph, xla = ways
     every = {}
     for way in (graph, xla):
@@ -258,11 +263,11 @@ def partings(
             with aside(), state.set_aside(target.at_call), contextlib.suppress(Exception):
                 every[way.name] = probes.run(given, xla=way is xla, every_op=True)
     found, findings, coarse = [], [], coarsest(given)
-    if "graph" in every and eager.error is None and apart(eager, graph, coarse):
+    if "graph" in every and eager.error is None and "graph" in strays:
         found += eager_parting(target, logged, every["graph"], given)
         findings += [] if found else [f"op by op the graph agrees with eager code: {optimised('Grappler', coarse)}"]
-    if "graph" in every and "XLA" in every and apart(graph, xla, coarse):
-        parted = xla_parting(every["graph"], every["XLA"])
+    if "graph" in every and "XLA" in every and strays and apart(graph, xla, coarse):
+        parted = xla_parting(every["graph"], every["XLA"], coarse)
         findings += [] if parted else [f"op by op XLA agrees with the graph: {optimised('XLA', coarse)}"]
         found += parted
     findings += unchecked(every["XLA"]) if "XLA" in every else ()
@@ -287,7 +292,7 @@ def eager_parting(target: Target, logged: list[EagerOp], graph: Probe, given: Tr
     for op, node in probes.paired(logged, graph.nodes):
         outputs = [graph.tensors.get(f"{node.name}:{i}") for i in range(len(op.outputs))]
         for here, there in zip(op.outputs, outputs, strict=True):
-            if there is not None and (gap := difference(here, there)).matters:
+            if there is not None and (gap := difference(here, there, coarsest(given))).matters:
                 cause = frozen_cause(target, op, node, graph, constants)
                 return [Parting(("eager", "graph"), node.op, "", node.line, gap, cause)]
     lines = {node.line[:2] for node in graph.nodes if node.line is not None}
@@ -318,12 +323,12 @@ def is_now(value: Any, array: np.ndarray) -> bool:
         return False
 
 
-def xla_parting(graph: Probe, xla: Probe) -> list[Parting]:
+def xla_parting(graph: Probe, xla: Probe, coarse: float) -> list[Parting]:
     """Where XLA's values leave the graph's."""
     for node in graph.nodes:
         names = [name for name in graph.tensors if name.rpartition(":")[0] == node.name]
         for name in names:
-            gap = difference(graph.tensors[name], xla.tensors.get(name, np.empty(0)))
+            gap = difference(graph.tensors[name], xla.tensors.get(name, np.empty(0)), coarse)
             if gap.matters:
                 return [Parting(("graph", "XLA"), node.op, node.forward, node.line, gap, inputs_at(node, graph, gap))]
     return []

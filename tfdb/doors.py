@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, replaying, replicas, skips, steps
+from . import blame, compiled, internals, internals_gate, internals_layers, replaying, replicas, skips, steps
 from .conditions import Watch
 from .elements import drawing, looping, unwrapping
 from .errors import Quit
@@ -23,7 +23,7 @@ from .writes import Deferred, assigning, identity, name_of, reading
 
 patches = internals.Patches()
 keras_patches = internals.Patches()
-new_patches = internals_gate.NewPatches()
+new_patches = internals_layers.NewPatches()
 hooked: set[str] = set()
 
 
@@ -71,7 +71,7 @@ def install_keras() -> None:
         keras_patches.replace(owner, name, functools.partial(applying, method=name, scaled=True))
     for owner, name in internals_gate.stock_steps():
         keras_patches.replace(owner, name, stock_step)
-    for owner in internals_gate.built_classes():
+    for owner in internals_layers.built_classes():
         if "__new__" in owner.__dict__:  # Keras reads the signature of a layer's __init__
             new_patches.replace(owner, creating)
         else:

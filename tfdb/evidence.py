@@ -6,15 +6,26 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_errors, origins, reach, syntax, tensors
+import numpy as np
+
+from tfdb import failures, internals, internals_errors, origins, reach, syntax, tensors
 from tfdb.explain import Facts, Leak, Operand, Place
 from tfdb.explanations import explain
+from tfdb.failures import Failure
 from tfdb.frames import LiveFrame
 from tfdb.records import TensorSummary
 from tfdb.retrace import Input
 from tfdb.sourcemap import Activation, is_hidden
+from tfdb.symbols import Values
 
-SETTINGS = ("axis", "concat_dim", "reduction_indices")  # inputs of ops that say how, not what
+SETTINGS = (
+    "axis",
+    "concat_dim",
+    "reduction_indices",
+    "split_dim",
+    "dim",
+    "perm",
+)  # inputs of ops that say how, not what
 TRAINERS = ("fit", "evaluate", "predict")
 
 
@@ -97,6 +108,38 @@ def place_frame(place: Place, names: dict[str, Any]) -> LiveFrame:
     return LiveFrame(place.filename, place.lineno, place.function, first, (), names, {}, (), 0, False)
 
 
+def tells(value: Any) -> bool:
+    """Whether a value that a failing line reads is worth a line: a tensor, an array, a number, a text."""
+    return internals_errors.is_tensor_like(value) or isinstance(
+        value, np.ndarray | np.generic | int | float | str | bytes
+    )
+
+
+def library_arguments(failure: Failure, values: Values | None) -> list[tuple[str, Any, Any, str]]:
+    """The tensors that the innermost library function of a failed call was given: name, symbol, value, role."""
+    for frame in failures.innermost_frames(failure.root):
+        for each in internals_errors.outward(frame):
+            if not is_hidden(each.f_code.co_filename):
+                break
+            code, names = each.f_code, each.f_locals
+            given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            found = [(name, names[name]) for name in given if hasattr(names.get(name), "dtype")]
+            found = [(name, value) for name, value in found if internals_errors.is_tensor_like(value)]
+            if found:
+                return [(name, each, values.filled(each) if values else each, "") for name, each in found]
+    return []
+
+
+def arguments_of(frame: LiveFrame, known: set[str]) -> list[Shown]:
+    """The arguments of a frame inside a graph that are tensors with values and not shown yet."""
+    found = [(name, frame.locals.get(name)) for name in frame.arguments if name not in known]
+    return [
+        Shown(name, tensors.describe_leaf(value))
+        for name, value in found
+        if internals_errors.is_tensor_like(value) and not internals.is_symbolic(value) and not is_resource(value)
+    ]
+
+
 def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
     """The tensor that left its graph, if that is the error."""
     if facts.place is None or "out of scope" not in facts.message:
@@ -151,6 +194,15 @@ def text_of(activation: Activation | None) -> str:
 def source_text(filename: str, names: dict[str, Any] | None = None) -> str:
     """The text of a source file, "" when it cannot be read."""
     return "".join(linecache.getlines(filename, names))
+
+
+def step_of(frame: FrameType | None) -> int | None:
+    """The number of the batch, from 0, that Keras' training was at; None where no step is one batch."""
+    for each in internals_errors.outward(frame):
+        names = each.f_locals
+        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
+            return names["begin_step"] if names.get("end_step", names["begin_step"]) <= names["begin_step"] else None
+    return None
 
 
 def position(frame: FrameType | None) -> tuple[str, ...]:

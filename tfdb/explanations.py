@@ -7,8 +7,8 @@ they do not fit stays unexplained, never wrongly explained.
 import re
 from collections.abc import Callable, Sequence
 
-from tfdb import syntax
-from tfdb.explain import Facts, Operand, Place
+from tfdb import explanations_data, syntax
+from tfdb.explain import Facts, Place
 from tfdb.misuses import misuse
 
 
@@ -31,6 +31,9 @@ def shapes(facts: Facts) -> str | None:
     """Two shapes that do not go together: both, and where each came from."""
     patterns = (
         r"Incompatible shapes: (\[[^\]]*\]) vs\.? (\[[^\]]*\])",
+        r"variable shape (\([^)]*\)), and the assigned value shape (\([^)]*\))",
+        r"Shapes are (\[[^\]]*\]) and (\[[^\]]*\])",
+        r"target\.shape=(\([^)]*\)), output\.shape=(\([^)]*\))",
         r"with input shapes: (\[[^\]]*\]), (\[[^\]]*\])",
         r"(?:In\[0\]|a\.shape)[:=]? ?(\[[^\]]*\]),? (?:In\[1\]|b\.shape)[:=]? ?(\[[^\]]*\])",
         r"(?:[Ss]hapes?) (\(?[\[(][^\])]*[\])]\)?) and (\(?[\[(][^\])]*[\])]\)?) (?:are|must|do)",
@@ -41,12 +44,16 @@ def shapes(facts: Facts) -> str | None:
         r"must have the same (?:first dimension|shape|size)[^\[]*(\[[^\]]*\])[^\[]*(\[[^\]]*\])",
         r"Dimensions must be equal, but are (\d+) and (\d+)",
     )
-    what = facts.op or "This op"
+    what = facts.op or "This line"
+    if found := re.search(r"Inconsistent shapes: saw (\([^)]*\)) but expected (\([^)]*\))", facts.message):
+        return f"The function of the loop gives shape {found[1]} and must give {found[2]}, as the initial value has."
     source = f" ({facts.operands[0].told})" if facts.operands else ""
     if found := re.search(r"Cannot reshape a tensor with (\d+) elements to shape (\[[^\]]*\])", facts.message):
         return f"{what} got {found[1]} elements{source}, which cannot fill the shape {found[2]}."
     if found := re.search(r"Dimension size must be evenly divisible by (\d+) but is (\d+)", facts.message):
-        return f"{what} got {found[2]} elements{source}, which is no multiple of {found[1]}."
+        whole = max(facts.operands, key=lambda operand: len(operand.shape or ()), default=None)
+        source = f" of {whole.told}" if whole is not None else ""
+        return f"{what} cannot divide a dimension of {found[2]}{source} into {found[1]} equal parts."
     found = next((found for pattern in patterns if (found := re.search(pattern, facts.message))), None)
     if found is None:
         return None
@@ -297,6 +304,14 @@ def signature(facts: Facts) -> str | None:
         takes = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message.split("for signature")[-1])
         accepted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in takes) or f"{found[4]}{found[3]}"
         return f"The function takes one signature only, {accepted}; this call gives {found[2]}{found[1]}."
+    lacking = re.search(
+        r"missing a required argument: '(\w+)'.*?kwargs: \{(.*?)\} for signature: (.*)", facts.message, re.S
+    )
+    if lacking:
+        specs = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", lacking[3].split("->")[0])
+        wanted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in specs)
+        gives = ", ".join(re.findall(r"'(\w+)':", lacking[2])) or "none by name"
+        return f"The function takes {wanted} by name; this call gives {gives} and no {lacking[1]}."
     if "Could not find matching concrete function" in facts.message:
         got, *options = re.split(r"Option \d+:", facts.message)
         accepted = " or ".join(argument_list(option) for option in options)
@@ -320,63 +335,21 @@ def argument_list(text: str) -> str:
 
 
 def assertion(facts: Facts) -> str | None:
-    """A check of the program's own that did not hold."""
+    """A check of the program's own, or of TensorFlow's, that did not hold."""
     if "assertion failed" not in facts.message:
         return None
-    parts = re.findall(r"\[([^\[\]]*)\]", facts.message.split("assertion failed")[1])
-    text = [part.strip() for part in parts if re.search(r"[A-Za-z]{3}", part) and "=" not in part]
-    values = " and ".join(operand.told for operand in facts.operands if operand.dtype not in ("string", "bool"))
-    return f"A check of the program did not hold: {'; '.join(text)}{f' ({values})' if values else ''}."
-
-
-def memory(facts: Facts) -> str | None:
-    """No memory: how much was asked for, by what."""
-    found = re.search(r"OOM when allocating tensor with shape(\[[\d,]*\]) and type (\w+)", facts.message)
-    if found is None:
-        return None
-    sizes = {
-        "float": 4,
-        "double": 8,
-        "half": 2,
-        "bfloat16": 2,
-        "int32": 4,
-        "int64": 8,
-        "bool": 1,
-        "uint8": 1,
-        "int8": 1,
-    }
-    count = 1
-    for extent in re.findall(r"\d+", found[1]):
-        count *= int(extent)
-    big = sorted((each for each in facts.operands if each.shape), key=size, reverse=True)[:3]
-    others = f"; the largest inputs are {', '.join(each.text for each in big)}" if big else ""
-    return (
-        f"{facts.op or 'An op'} asked for a {found[2]} tensor of shape {found[1]}, "
-        f"{count * sizes.get(found[2], 4) / 2**30:.1f} GiB, and there is no room{others}: a smaller batch, or a "
-        "broadcast that was not meant?"
-    )
-
-
-def size(operand: Operand) -> int:
-    """The number of elements, unknown extents taken as 1."""
-    count = 1
-    for extent in operand.shape or ():
-        count *= extent or 1
-    return count
-
-
-def uninitialised(facts: Facts) -> str | None:
-    """A loop over a symbolic tensor and other faults of AutoGraph that name themselves."""
-    if (
-        "uninitialized value" in facts.message
-        or "FailedPrecondition" in facts.error
-        and "was not found" in facts.message
-    ):
-        return "The variable was read before it had a value, or it was deleted: keep a reference to its owner."
-    return None
+    parts = [part.strip() for part in re.findall(r"\[([^\[\]]*)\]", facts.message.split("assertion failed")[1])]
+    text = [part.rstrip(":") for part in parts if re.search(r"[A-Za-z]{3}", part) and not part.endswith("=")]
+    pairs = list(zip(parts, parts[1:], strict=False))
+    given = [(found[1], value) for head, value in pairs if (found := re.match(r"(.+) \(.*\) =$", head))]
+    known = [operand for operand in facts.operands if operand.dtype not in ("string", "bool")]
+    named = [operand.told for operand in known if not operand.name.startswith("data[")]
+    values = "; ".join(f"{name} is {value}" for name, value in given)
+    more = "; ".join(part for part in (values, " and ".join(named)) if part)
+    return f"A check did not hold: {'; '.join(dict.fromkeys(filter(None, text)))}{f' ({more})' if more else ''}."
 
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (
-    leaked, assertion, late_variable, loop_variable, branch, signature, memory, index, misuse, dtypes, symbolic, shapes,
-    uninitialised,
+    leaked, explanations_data.explain, assertion, late_variable, loop_variable, branch, signature, index, misuse,
+    dtypes, symbolic, shapes,
 )  # fmt: skip

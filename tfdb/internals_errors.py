@@ -80,11 +80,6 @@ def dataset_function(frame: FrameType) -> tuple[Any, Any] | None:
     return None
 
 
-def flat_element(dataset: Any, element: Any) -> list[Any]:
-    """One element of a dataset as the tensors that its functions take."""
-    return list(private("data.util.structure", "to_tensor_list")(dataset.element_spec, element))
-
-
 def function_call(frame: FrameType) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     """The `tf.function` and the arguments of a frame that is its `__call__`."""
     names = frame.f_locals
@@ -162,29 +157,6 @@ def op_in_scope(op_type: str, scope: str) -> Any | None:
             return (named or inside)[0]
         graph = graph.outer_graph
     return None
-
-
-def iterated_dataset(value: Any) -> Any | None:
-    """The dataset behind an iterator made in Python, or None."""
-    if isinstance(value, private("data.ops.iterator_ops", "OwnedIterator")):
-        return value._dataset
-    return None
-
-
-def pipeline(dataset: Any) -> list[tuple[Any, Any]]:
-    """The functions of a dataset and of those it is made from, source first, each with its input dataset."""
-    found = []
-    for source in dataset._inputs():
-        found += pipeline(source)
-    inputs = dataset._inputs()
-    if inputs and not hasattr(dataset, "_dataset"):
-        found += [(function, inputs[0]) for function in dataset._functions()]
-    return found
-
-
-def user_function(wrapper: Any) -> Callable[..., Any]:
-    """The user's function in a tf.data wrapper."""
-    return wrapper._func
 
 
 def graph_functions(function: Any) -> Iterator[Any]:
@@ -337,15 +309,6 @@ def stored(handle: Any, dtype: Any) -> Any:
     return private("ops.gen_resource_variable_ops", "read_variable_op")(handle, dtype)
 
 
-def first_batch(frame: FrameType) -> tuple[Any, Any] | None:
-    """Of the frame of Keras' `fit` or its kin, the model and the first batch of a new pass over its data."""
-    names = frame.f_locals
-    source = getattr(names.get("epoch_iterator"), "_get_iterator", None)
-    if "trainer" not in frame.f_code.co_filename or "self" not in names or source is None:
-        return None
-    return names["self"], next(iter(source()))
-
-
 def output_shapes(attributes: Any, values: Sequence[Any]) -> list[Any]:
     """The shapes that the attributes of an iterator's op promise for the parts of one element."""
     import tensorflow as tf
@@ -382,9 +345,14 @@ def silent_log() -> Iterator[None]:
         os.close(kept)
 
 
+def op_error() -> Any:
+    """The class of the errors that TensorFlow's runtime reports."""
+    return private("framework.errors_impl", "OpError")
+
+
 def is_op_error(error: BaseException) -> bool:
     """Whether the error is one that TensorFlow's runtime reports."""
-    return isinstance(error, private("framework.errors_impl", "OpError"))
+    return isinstance(error, op_error())
 
 
 def is_tensor_like(value: object) -> bool:

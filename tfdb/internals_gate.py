@@ -63,7 +63,14 @@ def variable_class() -> type:
 
 def plain_variable(value: Any, name: str) -> Any:
     """A non-trainable variable made here and now: a function being traced does not see it as one of its own."""
-    return private("ops.resource_variable_ops", "ResourceVariable")(value, trainable=False, name=name)
+    made = private("ops.resource_variable_ops", "ResourceVariable")(value, trainable=False, name=name)
+    made._tfdb_own = True
+    return made
+
+
+def is_own(variable: Any) -> bool:
+    """Whether the variable is the debugger's."""
+    return getattr(variable, "_tfdb_own", False) is True
 
 
 def tape_class() -> type:
@@ -197,22 +204,6 @@ def loss_scaling_classes() -> list[tuple[type, str]]:
     return [(owner, name) for owner, name in found if owner is not None]
 
 
-def built_classes() -> list[type]:
-    """The base classes of layers, losses, metrics and optimizers: objects whose construction line is worth keeping."""
-    found = [
-        keras_private("keras", "layers.layer", "Layer"),
-        keras_private("keras", "losses.loss", "Loss"),
-        keras_private("keras", "metrics.metric", "Metric"),
-        keras_private("keras", "optimizers.base_optimizer", "BaseOptimizer"),
-    ]
-    if keras_loaded("tf_keras"):
-        found.append(keras_private("tf_keras", "engine.base_layer", "Layer"))
-        found.append(keras_private("tf_keras", "losses", "Loss"))
-        found.append(keras_private("tf_keras", "optimizers.optimizer", "_BaseOptimizer"))
-        found.append(keras_private("tf_keras", "optimizers.legacy.optimizer_v2", "OptimizerV2"))
-    return [owner for owner in found if owner is not None]
-
-
 def loss_containers() -> list[tuple[type, str]]:
     """Where the losses given to `compile` are kept, as `optimizer_classes`: tf_keras builds them without `Loss`."""
     owner = keras_private("tf_keras", "engine.compile_utils", "LossesContainer") if keras_loaded("tf_keras") else None
@@ -308,25 +299,6 @@ def random_state() -> Iterator[None]:
         np.random.set_state(numpy)
         if generator is not None:
             generator.setstate(kept)
-
-
-class NewPatches:
-    """Replaced `__new__` methods, which Python keeps as static methods, put back by `remove`."""
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[Any, Any]] = []
-
-    def replace(self, owner: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Put `make(original)` in the place of `owner.__new__`."""
-        original = owner.__dict__["__new__"]
-        self.saved.append((owner, original))
-        owner.__new__ = staticmethod(make(original.__func__))
-
-    def remove(self) -> None:
-        """Put every original back.  Idempotent."""
-        while self.saved:
-            owner, original = self.saved.pop()
-            owner.__new__ = original
 
 
 def replace_variable_method(patches: Patches, name: str, make: Callable[[Any], Any]) -> None:

@@ -1,5 +1,5 @@
 """What would be lost when a graph call fails -> kept as it passes: the last batch of in-graph iterators, and the
-Python exceptions of `py_function`s, of which TensorFlow hands on the text alone.
+Python exceptions of `py_function`s, of which TensorFlow hands on the text alone; and the lines that made layers.
 
 Keeping costs one assignment by reference per batch component, and nothing at all elsewhere.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tfdb import internals, internals_errors
+from tfdb import blame, internals, internals_errors, internals_layers
 from tfdb.linehooks import is_exporting
 
 MOST_GRAPHS = 32  # whose batches are kept; the oldest give way
@@ -24,6 +24,9 @@ class Keeper:
         self.patches = internals.Patches()
         self.batches: OrderedDict[str, list[list[tuple[Any, Any]]]] = OrderedDict()
         self.errors: list[BaseException] = []
+        self.built = blame.Lines()
+        self.new_patches = internals_layers.NewPatches()
+        self.watched: set[type] = set()
         self.paused = False
 
     def install(self) -> None:
@@ -34,6 +37,11 @@ class Keeper:
             for owner, name in internals_errors.python_error_doors():
                 self.patches.replace(owner, name, self.catching)
             self.catch_up()
+        internals_layers.hide_own_frames(True)
+        for owner in internals_layers.built_classes():
+            if owner not in self.watched and "__new__" in owner.__dict__:
+                self.watched.add(owner)
+                self.new_patches.replace(owner, self.making)
 
     def catch_up(self) -> None:
         """Keep what iterators give in the graphs that are being traced already."""
@@ -47,8 +55,22 @@ class Keeper:
     def remove(self) -> None:
         """Stop keeping, and let go of what was kept."""
         self.patches.remove()
+        internals_layers.hide_own_frames(False)
+        self.new_patches.remove()
+        self.watched.clear()
+        self.built.clear()
         self.batches.clear()
         self.errors.clear()
+
+    def making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """The `__new__` of layers: the user's line that makes one is kept."""
+
+        def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+            value = make(cls, *args, **kwargs)
+            self.built.record(value, sys._getframe(1))
+            return value
+
+        return __new__
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of the op that takes an iterator's element: in a graph, the element is kept in resources too."""

@@ -1,5 +1,6 @@
 """An exception -> a Wreck: the whole stack with values, and what there is to say of the error in a few lines."""
 
+import re
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -8,14 +9,17 @@ from types import FrameType
 from typing import Any
 
 from tfdb import (
+    blame,
     evidence,
     failures,
     forwardops,
     internals,
     internals_errors,
+    kerasfacts,
     numericfaults,
     refetch,
     scenes,
+    state,
     syntax,
     tensors,
 )
@@ -27,11 +31,13 @@ from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.kept import Keeper
 from tfdb.report import Report
 from tfdb.retrace import Scene, Target
-from tfdb.sourcemap import GENERATED_FILE, Activation, is_hidden
+from tfdb.sourcemap import GENERATED_FILE, OWN, Activation, is_hidden
 from tfdb.symbols import Collector, Values
 from tfdb.tripreports import Origin
 
 Entry = tuple[FrameType | LiveFrame, int]
+OWN_PLACE = re.compile(rf'^ *File "{re.escape(OWN)}[^"]*", line \d+, in \w+\n(?:    .*\n)*\n?', re.M)
+NEW_PASS = " and the start of a new pass over the data"
 MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 
 
@@ -39,7 +45,8 @@ MOST_VALUES = 6  # tensors in the first lines; the others are a `p` away
 class Wreck:
     """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from.
 
-    `origin` is the report on the bad value that the error is about, as a watch's.
+    `origin` is the report on the bad value that the error is about, as a watch's; `layer` are lines on the Keras layer
+    that it came from, `owner`.
     """
 
     failure: Failure
@@ -50,6 +57,8 @@ class Wreck:
     notes: tuple[str, ...]
     full: str
     origin: Report | None = None
+    layer: tuple[str, ...] = ()
+    owner: Any = None
 
     @property
     def sentence(self) -> str | None:
@@ -76,11 +85,22 @@ def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
     if not internals.loaded():
         return wreck
     try:
-        with keeper.pause() if keeper is not None else nullcontext():
-            return with_values(wreck, keeper)
+        with keeper.pause() if keeper is not None else nullcontext(), state.set_aside():
+            return with_layer(with_values(wreck, keeper), keeper)
     except Exception as problem:  # a debugger must not fail at the one moment it is needed
         note = f"tfdb could not find out more: {type(problem).__name__}: {report(str(problem)).message}"
         return replace(wreck, notes=(*wreck.notes, note))
+
+
+def with_layer(wreck: Wreck, keeper: Keeper | None) -> Wreck:
+    """The wreck with what is known of the layer that it came from."""
+    built = keeper.built if keeper is not None else blame.built
+    if wreck.origin is not None:
+        return wreck
+    if wreck.owner is not None:
+        return replace(wreck, layer=(f"in {kerasfacts.told(wreck.owner, built)}",))
+    lines = kerasfacts.of_frames(failures.innermost_frames(wreck.failure.root), built)
+    return replace(wreck, layer=lines or kerasfacts.of_node(wreck.reported.node, built))
 
 
 def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
@@ -106,7 +126,7 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     entries = tuple((each.base, each.lineno) for each in failure.stack)
     kind = type(failure.error if internals_errors_class(failure.root) else failure.root).__name__
     facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user), reported.op)
-    full = "".join(traceback.format_exception(failure.error))
+    full = OWN_PLACE.sub("", "".join(traceback.format_exception(failure.error)))
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
     return Wreck(failure, reported, facts, entries, (), notes + evidence.position(failure.deepest), full)
 
@@ -157,17 +177,23 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     lives = [live(frame, found) for frame in frames]
     entries = wreck.entries[: failure.inside] + tuple((frame, frame.lineno) for frame in lives)
     whole = replace(wreck, entries=entries)
-    known = any(not internals.is_symbolic(value) for value in found)
-    source = "the first element of the dataset" if values.from_dataset else "this call's arguments"
     whole = replace(whole, facts=replace(whole.facts, elements=values.from_dataset))
-    note = f"raised while {traced_name(failure)} was being traced"
-    note += f"; values are computed from {source}" if known else "; there are no values yet"
-    whole = forwardops.relanded(replace(whole, notes=(note, *whole.notes)))
-    again = None if known or failure.user is None else eager_wreck(whole)
-    if again is not None:
+    whole = forwardops.relanded(whole)
+    known = any(not internals.is_symbolic(value) for value in found)
+    if not known and failure.user is not None and (again := eager_wreck(whole)) is not None:
         return again
     scene = called_scene(whole, values)
-    return with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user, values)
+    made = with_scene(whole, scene) if scene is not None else with_line_facts(whole, failure.user, values)
+    return replace(made, notes=(f"raised while {traced_name(made)} was being traced; {source(values)}", *made.notes))
+
+
+def source(values: Values) -> str:
+    """Where the values of a function that was being traced are from."""
+    if values.from_dataset:
+        return "values are computed from the first element of the dataset"
+    if not values.known:
+        return "there are no values yet"
+    return f"values are computed from this call's arguments{NEW_PASS if values.from_new_pass else ''}"
 
 
 def eager_wreck(wreck: Wreck) -> Wreck | None:
@@ -180,7 +206,7 @@ def eager_wreck(wreck: Wreck) -> Wreck | None:
     frames = tuple((each.base, each.lineno) for each in again.stack[inner:])
     note = "raised while Keras built the model; values are those of an eager call of it on the first batch"
     entries = wreck.entries[: wreck.failure.inside] + frames
-    made = replace(wreck, entries=entries, notes=(note, *wreck.notes[1:]))
+    made = replace(wreck, entries=entries, notes=(note, *wreck.notes))
     return with_line_facts(made, None)
 
 
@@ -199,10 +225,12 @@ def called_scene(wreck: Wreck, values: Values) -> Scene | None:
     return None
 
 
-def traced_name(failure: Failure) -> str:
+def traced_name(wreck: Wreck) -> str:
     """The outermost function of the user's that was being traced."""
-    user = next((each for each in failure.traced if not each.hidden), None)
-    return f"{user.function}()" if user is not None else "the function"
+    user = next((each for each in wreck.failure.traced if not each.hidden), None)
+    if user is not None:
+        return f"{user.function}()"
+    return "Keras' step" if evidence.position(wreck.failure.deepest) else "the function"
 
 
 def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
@@ -245,16 +273,17 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
         notes = (f"{first}: {reported.message}", *wreck.notes)
         wreck = replace(wreck, reported=replace(wreck.reported, node=scene.node), facts=facts, notes=notes)
     operands = tuple(evidence.input_operand(each) for each in scene.inputs)
-    shown = tuple(
+    shown = [
         Shown(each.name or each.argument, tensors.describe_leaf(each.value), "", each.origin)
         for each in scene.inputs
         if evidence.is_shown(scene.op, each)
-    )
+    ]
+    shown += evidence.arguments_of(user, {each.name for each in shown}) if user is not None else []
     place = Place(user.filename, user.lineno, user.function) if user is not None else wreck.facts.place
     text = source_text(place.filename) if place is not None else ""
     forward = scene.gradient.forward if scene.gradient is not None else ""
     facts = replace(wreck.facts, place=place, text=text, op=scene.op, forward=forward, operands=operands)
-    made = replace(wreck, entries=entries, facts=facts, shown=shown[:MOST_VALUES])
+    made = replace(wreck, entries=entries, facts=facts, shown=tuple(shown[:MOST_VALUES]), owner=scene.layer)
     return forwardops.told(made, scene.node)
 
 
@@ -273,9 +302,9 @@ def with_places(wreck: Wreck) -> Wreck:
 def inside_entries(wreck: Wreck) -> tuple[tuple[LiveFrame, int], ...]:
     """The user's lines inside the graph, as TensorFlow's message tells them, without values."""
     eager = {(each.filename, each.function) for each in wreck.failure.stack}
-    places = list(wreck.reported.places)
+    places = [each for each in wreck.reported.places if not is_hidden(each.filename)]
     last = max((n for n, each in enumerate(places) if (each.filename, each.function) in eager), default=-1)
-    inside = [each for each in places[last + 1 :] if not is_hidden(each.filename)]
+    inside = places[last + 1 :]
     if wreck.reported.python:
         inside = [each for each in inside if (each.filename, each.function) not in python_places(wreck.failure.root)]
     return tuple((evidence.place_frame(each, globals_of(wreck, each.filename)), each.lineno) for each in inside)
@@ -310,7 +339,9 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         called = {id(symbol): name for name, symbol, _, _ in found}
         inputs = [(called.get(id(each), name), each, values.filled(each), name) for name, each in op[1]]
         found = inputs + [each for each in found if each[0] not in {name for name, *_ in inputs}]
-    found = [each for each in found if internals_errors.is_tensor_like(each[1])]
+    found = [each for each in found if evidence.tells(each[1])]
+    if not found or (op is None and wreck.failure.traced and all(each.hidden for each in wreck.failure.traced)):
+        found = evidence.library_arguments(wreck.failure, values) or found
     operands = [
         replace(evidence.operand(name, symbol, evidence.made_by(symbol)), argument=role)
         for name, symbol, _, role in found
@@ -318,8 +349,9 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
     shown = [
         evidence.shown_value(name, symbol, value)
         for name, symbol, value, role in found
-        if role not in evidence.SETTINGS
+        if role not in evidence.SETTINGS and not evidence.is_resource(symbol)
     ]
+    operands = [each for each in operands if each.dtype not in ("resource", "variant")]
     facts = replace(
         wreck.facts,
         op=op[0] if op else wreck.facts.op,

@@ -95,7 +95,11 @@ class Rebuilt:
             self.imports.append(f"import {value.__name__} as {name}")
         elif isinstance(plain, FunctionType) and is_own(plain.__code__.co_filename):
             self.function(plain, scope)
-            if plain.__name__ != name or not decorated(plain, value):
+            if plain.__name__ == "<lambda>":
+                self.done.add(name)
+                if not is_built_by(name, self.statements[-1]):
+                    raise TfdbError(f"{name}: its lambda cannot be cut out of the line that it stands in")
+            elif plain.__name__ != name or not decorated(plain, value):
                 self.done.add(name)
                 jit = ", jit_compile=True" if internals_rerun.compiles(value) else ""
                 made = f"tf.function({plain.__name__}{jit})" if plain is not value else plain.__name__
@@ -297,6 +301,14 @@ def building(name: str, filename: str) -> Iterator[ast.stmt]:
         if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found):
             yield from found
             return
+
+
+def is_built_by(name: str, text: str) -> bool:
+    """Whether the statements of the text assign the name."""
+    try:
+        return any(builds(name, statement) for statement in ast.parse(text).body)
+    except SyntaxError:
+        return False
 
 
 def builds(name: str, statement: ast.stmt) -> bool:

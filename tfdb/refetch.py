@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_errors
+from tfdb import internals, internals_datasets, internals_errors
 from tfdb.explain import report
 from tfdb.origins import origin
 from tfdb.retrace import Input, Retrace, Scene, Target
@@ -97,7 +97,7 @@ def run_elements(wrapper: Any, dataset: Any, target: Target) -> tuple[Scene, int
     retrace = Retrace(target, False, ())
     began = time.monotonic()
     with aside(), retrace.installed():
-        function = tf.function(internals_errors.user_function(wrapper), input_signature=signature)
+        function = tf.function(internals_datasets.user_function(wrapper), input_signature=signature)
         retrace.clones[id(function)] = function
         try:
             for number, element in enumerate(dataset):
@@ -113,13 +113,16 @@ def run_elements(wrapper: Any, dataset: Any, target: Target) -> tuple[Scene, int
 
 
 def run_batches(
-    function: Any, args: Sequence[Any], kwargs: dict[str, Any], target: Target, dataset: Any
+    function: Any, args: Sequence[Any], kwargs: dict[str, Any], target: Target, dataset: Any, first: int
 ) -> tuple[Scene, int] | None:
-    """Call a function that takes an iterator on each batch of a new pass, up to one that fails; its number, from 0."""
+    """Call a function that takes an iterator on each batch of a new pass from `first` on, up to one that fails.
+
+    Returns the scene and the number of that batch, both counted from 0.
+    """
     began = time.monotonic()
     try:
-        for number, batch in enumerate(dataset):
-            data = [internals_errors.flat_element(dataset, batch)]
+        for number, batch in enumerate(dataset.skip(first), first):
+            data = [internals_datasets.flat_element(dataset, batch)]
             found = Call(function, args, kwargs, data).scene(target)
             if found is not None and found.certain:
                 return found, number
@@ -137,7 +140,7 @@ def run_eagerly(frames: Iterable[FrameType]) -> BaseException | None:
     with aside():
         for frame in frames:
             try:
-                found = internals_errors.first_batch(frame)
+                found = internals_datasets.first_batch(frame)
             except Exception:
                 return None
             if found is not None:

@@ -5,6 +5,7 @@ The file holds the program's own source of what the call needs; arguments and va
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import numpy as np
 
 from tfdb import compare, internals_rerun, probes, rerun, state
 from tfdb.errors import TfdbError
+from tfdb.explain import report
 from tfdb.rebuild import Rebuilt, Scope, path_to
 from tfdb.rerun import Target
 from tfdb.sourcemap import is_hidden
@@ -52,6 +54,17 @@ def assert_as_saved(values):
         if f"result/{index}" in saved:
             np.testing.assert_allclose(np.asarray(value), saved[f"result/{index}"], rtol=1e-5)
 '''
+
+MARK = "\x1etfdb "  # before what the fresh process tells of its end
+RUNNER = """
+import json, runpy
+try:
+    {run}
+    told = ["", ""]
+except BaseException as error:
+    told = [type(error).__name__, str(error)]
+print({mark!r} + json.dumps(told))
+"""
 
 WARM = """
 def restored():
@@ -89,7 +102,7 @@ class Written:
 
 def of_error(error: BaseException) -> Failure:
     """The failure that an exception is."""
-    return Failure("error", type(error).__name__, rerun.said(error))
+    return Failure("error", type(error).__name__, first_line(str(error)))
 
 
 def judge(target: Target, aside: Any, twins: Sequence[Any]) -> tuple[Failure, list[Any]]:
@@ -130,7 +143,8 @@ def write(
     """Write the script, or with `test` the pytest test, and its arrays, and try it in a fresh process.
 
     Raises:
-        TfdbError: something that the call needs cannot be written; the message names it.
+        TfdbError: something that the call needs cannot be written, the message names it; or the call ends otherwise in
+            a fresh process, and there is no file then.
     """
     rebuilt = Rebuilt()
     with state.set_aside(target.at_call):
@@ -143,7 +157,16 @@ def write(
     arrays = path.with_suffix(".npz")
     path.write_text(text(target, failure, rebuilt, call, objects, arrays.name, test), encoding="utf-8")
     np.savez(arrays, **rebuilt.arrays)  # type: ignore[arg-type]
-    return Written(path, arrays, failure, *tried(path, failure, f"test_{target.function_name}" if test else ""))
+    verdict, said = tried(path, failure, f"test_{target.function_name}" if test else "")
+    if verdict == DIFFERENT:
+        path.unlink()
+        arrays.unlink()
+        wanted = {"error": failure.error, "finite": "nan or inf", "none": "the same results"}[failure.kind]
+        raise TfdbError(
+            f"not written: in a fresh process {target.name}() ends with {rerun.shortened(said)}, not with {wanted}; "
+            "the failure needs more of the program than this call"
+        )
+    return Written(path, arrays, failure, verdict, said)
 
 
 def calling(rebuilt: Rebuilt, target: Target, scopes: Sequence[Scope]) -> str:
@@ -164,12 +187,19 @@ def calling(rebuilt: Rebuilt, target: Target, scopes: Sequence[Scope]) -> str:
         rebuilt.name(name, scope.names[name], scope)
         bound = expression if function is owner else f"{expression}.{function.__name__}"
     else:
-        plain = inspect.unwrap(function)
-        if not isinstance(plain, FunctionType):
+        bare = inspect.unwrap(function)
+        if not isinstance(bare, FunctionType):
             raise TfdbError(f"{target.name}() is no Python function with a source")
-        rebuilt.name(plain.__name__, target.wrapped or function, Scope(plain.__code__.co_filename, plain.__globals__))
-        bound = plain.__name__
-    if target.wrapped is None:
+        bound = bare.__name__
+        if bound == "<lambda>":
+            found = path_to(target.wrapped or function, scopes)
+            if found is None:
+                raise TfdbError("the call is of a lambda that no name of the program leads to: give it a name")
+            bound, name, scope = found
+            rebuilt.name(name, scope.names[name], scope)
+        else:
+            rebuilt.name(bound, target.wrapped or function, Scope(bare.__code__.co_filename, bare.__globals__))
+    if target.wrapped is None and not target.eager:
         bound = f"tf.function({bound}, jit_compile=True)" if jit(target) else f"tf.function({bound})"
     return f"{bound}({', '.join(args)})"
 
@@ -249,21 +279,33 @@ def body_text(failure: Failure, objects: Mapping[str, Any], variables: Sequence[
 
 def tried(path: Path, failure: Failure, test: str) -> tuple[str, str]:
     """Run the file in a fresh process: the verdict, and the error it ended with."""
-    command = f"import runpy; runpy.run_path({str(path)!r})[{test!r}]()" if test else ""
-    arguments = ["-c", command] if test else [str(path)]
+    run = (
+        f"runpy.run_path({str(path)!r})[{test!r}]()" if test else f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    )
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", RUNNER.format(run=run, mark=MARK)]
     try:
-        done = subprocess.run(
-            [sys.executable, *arguments], capture_output=True, text=True, timeout=CHECK_SECONDS, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_SECONDS, env=environment)
     except subprocess.TimeoutExpired:
         return DIFFERENT, f"no end within {CHECK_SECONDS} s"
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    raised = next((line for line in reversed(lines) if line[:1].isalpha() and "Error" in line.split(":")[0]), "")
-    name, _, rest = raised.partition(":")
-    said = f"{name.rpartition('.')[2]}:{rest}" if raised else lines[-1] if lines and done.returncode else "no error"
+    told = done.stdout.rpartition(MARK)[2].splitlines() if MARK in done.stdout else []
+    if not told:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return DIFFERENT, last
+    name, message = json.loads(told[0])
     if failure.kind == "none":
-        return SAME if done.returncode == 0 else DIFFERENT, said
-    if not done.returncode or name.rpartition(".")[2] != failure.error:
-        return DIFFERENT, said
-    return (SAME, f"{failure.error}: {failure.text or rest.strip()}") if failure.text in done.stderr else (ALIKE, said)
+        return (SAME, "no error") if not name else (DIFFERENT, f"{name}: {first_line(message)}")
+    if name != failure.error:
+        return DIFFERENT, f"{name}: {first_line(message)}" if name else "no error"
+    alike = plain(failure.text) in plain(message)
+    return (SAME if alike else ALIKE), f"{name}: {failure.text if alike and failure.text else first_line(message)}"
+
+
+def first_line(message: str) -> str:
+    """What an error says, in a line."""
+    return (report(message).body.strip().splitlines() or [""])[0]
+
+
+def plain(text: str) -> str:
+    """The text without line breaks and colours."""
+    return " ".join(rerun.COLOUR.sub("", text).split())

@@ -32,6 +32,7 @@ class FrameView:
     arguments: tuple[str, ...]
     locals: Mapping[str, Any]
     globals: Mapping[str, Any]
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Target:
     """What to run again: the Python function (`self` bound) and real arguments.
 
     `wrapped` is the program's `tf.function`, if it is one; `at_call` the variables' values at the call, if known;
-    `call` says which call it is; `notes` what is not as it was.
+    `call` says which call it is; `notes` what is not as it was; `eager` that it ran as Python, in no graph.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Target:
     wrapped: Any = None
     at_call: State | None = None
     notes: tuple[str, ...] = ()
+    eager: bool = False
 
     @property
     def function_name(self) -> str:
@@ -170,7 +172,7 @@ def of_frame(view: FrameView) -> Target | None:
     notes = [f"{', '.join(sorted(again))} as in this frame now: the function assigns to it"] if again else []
     wrapped = function if hasattr(function, "_python_function") else None
     return Target(view.function, internals_rerun.python_function(function), args, kwargs, "this frame's call",
-                  wrapped, None, tuple(notes))  # fmt: skip
+                  wrapped, None, tuple(notes), view.eager)  # fmt: skip
 
 
 def function_of(view: FrameView) -> tuple[Any, CodeType | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tfdb import internals, internals_errors
+from tfdb import internals, internals_errors, internals_layers
 from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
 from tfdb.linehooks import traced_stack
 from tfdb.origins import known_names, name_of, origin, variable_shape
@@ -40,7 +40,8 @@ class Scene:
     """The failing op with the values of the failing pass; `frames` are outermost first, inside the graph only.
 
     `certain` says that the op was seen to fail on these inputs; otherwise it is the last pass before the failure.
-    `error` is the text of the error there, where it is not the one that was looked for.
+    `layer` is the Keras layer that the op is inside of; `error` is the text of the error there, where it is not the one
+    that was looked for.
     """
 
     op: str
@@ -50,6 +51,7 @@ class Scene:
     certain: bool
     gradient: "Gradient | None" = None
     error: str = ""
+    layer: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,12 @@ class Spot:
     levels: list[Level] = field(default_factory=list)
     gradient: Gradient | None = None
     suspect: bool = False
+    layer: Any = None
 
     def scene(self, values: Sequence[Any], certain: bool) -> Scene:
         """What a hit of the hook saw; `values` are the op's inputs."""
         inputs = tuple(map(Input, self.arguments, self.names, values, self.origins, self.shapes))
-        return Scene(self.op, self.node, inputs, tuple(merged(self.levels)), certain, self.gradient)
+        return Scene(self.op, self.node, inputs, tuple(merged(self.levels)), certain, self.gradient, "", self.layer)
 
 
 def merged(levels: Sequence[Level]) -> Iterator[LiveFrame]:
@@ -239,6 +242,7 @@ class Retrace:
             origins = tuple(origin(tensor) for tensor in inputs)
             shapes = tuple(variable_shape(tensor) for tensor in inputs)
             spot = Spot(op_type, node, (), tuple(name_of(tensor, names) for tensor in inputs), origins, shapes)
+            spot.layer = internals_layers.layer_around(sys._getframe(2))
             spot.gradient, spot.suspect = gradient_here() if wanted else None, not wanted
             facts: list[Any] = []
             hook = self.plant_levels(graph, stack, spot, inputs, facts)
@@ -270,7 +274,7 @@ class Retrace:
         """The scene with the frames of the forward op, where it is that of a gradient op and they are known."""
         if self.before is None or scene.gradient is None:
             return scene
-        return replace(scene, frames=tuple(merged(self.before.levels)))
+        return replace(scene, frames=tuple(merged(self.before.levels)), layer=self.before.layer)
 
     def hitting(self, spot: Spot, level: Level, parts: list[Any], facts: list[Any]) -> Callable[..., None]:
         """The innermost hook: tries the op on this pass's inputs."""

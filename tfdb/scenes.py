@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tfdb import internals_errors, refetch
+from tfdb import evidence, internals_datasets, internals_errors, refetch
 from tfdb.explain import Reported
 from tfdb.kept import Keeper
 from tfdb.retrace import Scene, Target
@@ -35,23 +35,30 @@ def scene_of(
     function, args, kwargs = calls[0]
     data = keeper.batch(graph) if keeper is not None else []
     if iterators(args, kwargs) and not data:
-        return from_new_pass(function, args, kwargs, target)
+        return from_new_pass(function, args, kwargs, target, evidence.step_of(deepest))
     scene = refetch.Call(function, args, kwargs, data).scene(target)
     source = "with the batch it had" if data else "with the same arguments"
     return (scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
 
 
-def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target) -> tuple[Scene, str] | None:
-    """Try the batches of a new pass over the data one by one."""
-    dataset = internals_errors.iterated_dataset(iterators(args, kwargs)[0])
+def from_new_pass(
+    function: Any, args: Any, kwargs: Any, target: Target, failed: int | None
+) -> tuple[Scene, str] | None:
+    """Try the batches of a new pass over the data one by one; `failed` is the number that failed, from 0, if known."""
+    dataset = internals_datasets.iterated_dataset(iterators(args, kwargs)[0])
     if dataset is None:
         return None
-    found = refetch.run_batches(function, args, kwargs, target, dataset)
+    repeatable = internals_datasets.is_repeatable(dataset)
+    found = refetch.run_batches(function, args, kwargs, target, dataset, (failed if repeatable else None) or 0)
     if found is None:
         return None
-    return (
-        found[0],
-        f"values: the graph was run again on batch {found[1] + 1} of a new pass over the data, which fails too",
+    scene, number = found
+    if repeatable and number == failed:
+        return scene, f"values: the graph was run again on batch {number + 1} of a new pass over the data"
+    why = "each pass over this data is another" if not repeatable else "the iterator has moved on"
+    return scene, (
+        f"values: those of the failing batch are not known, {why}; batch {number + 1} of a new pass is the first that "
+        "fails at this op, the values are of that one (`python -m tfdb` keeps the batch itself)"
     )
 
 
@@ -69,13 +76,13 @@ def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
         owners = iterators(call[1], call[2]) if call is not None else [frame.f_locals.get("self")]
         if call is None and frame.f_code.co_name != "_next_internal":
             continue
-        yield from (found for each in owners if (found := internals_errors.iterated_dataset(each)) is not None)
+        yield from (found for each in owners if (found := internals_datasets.iterated_dataset(each)) is not None)
 
 
 def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
     """The failing op in a function of a dataset, by running that function on the dataset's elements again."""
     last = target.node.split("/")[-1]
-    for wrapper, source in internals_errors.pipeline(dataset):
+    for wrapper, source in internals_datasets.pipeline(dataset):
         names = {
             op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()
         }
@@ -92,5 +99,5 @@ def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
 
 def wrapper_name(wrapper: Any) -> str:
     """The user's function in a dataset."""
-    name = getattr(internals_errors.user_function(wrapper), "__name__", "a function")
+    name = getattr(internals_datasets.user_function(wrapper), "__name__", "a function")
     return "a lambda" if name == "<lambda>" else f"{name}()"

@@ -91,10 +91,10 @@ def size_of(value: Any) -> int:
 
 
 def changed(state: State) -> list[tuple[Any, Any, Any]]:
-    """The variables whose bits are no longer those of the state: variable, value then, value now."""
+    """The program's variables whose bits are no longer those of the state: variable, value then, value now."""
     found = []
     for (variable, before), (_, now) in zip(state.values, take(state.variables()).values, strict=True):
-        if not identical(before, now):
+        if not internals_gate.is_own(variable) and not identical(before, now):
             found.append((variable, before, now))
     return found
 

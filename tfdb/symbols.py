@@ -10,8 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import internals, internals_errors
+from tfdb import internals, internals_datasets, internals_errors
 from tfdb.frames import Carrier, Filled
+
+OPTIONAL = "IteratorGetNextAsOptional"
+NEXT = ("IteratorGetNext", "IteratorGetNextSync", OPTIONAL)
+GIVEN = ("Placeholder", *NEXT)  # ops whose outputs are fed, not computed
+DEEPEST = 20  # graphs around one another
 
 
 class Collector(Carrier):
@@ -35,7 +40,10 @@ class Values:
         self.sources: dict[int, Any] = {}
         self.kept: list[Any] = []
         self.known: dict[int, Any] = {}
+        self.iterators: dict[int, Any] = {}
+        self.elements: dict[int, list[Any]] = {}
         self.from_dataset = False
+        self.from_new_pass = False
         for frame in internals_errors.outward(deepest):
             self.link(frame)
 
@@ -44,16 +52,25 @@ class Values:
         pair = internals_errors.symbolic_arguments(frame) or internals_errors.loop_arguments(frame)
         if pair is not None:
             self.pair(flat(pair[0]), flat(pair[1]))
+            self.note_iterators(pair[1])
             return
         found = internals_errors.dataset_function(frame)
         if found is not None:
             dataset, placeholders = found
             try:
-                element = internals_errors.flat_element(dataset, next(iter(dataset)))
+                element = internals_datasets.flat_element(dataset, next(iter(dataset)))
             except Exception:
                 return
             self.pair(placeholders, element)
             self.from_dataset = True
+
+    def note_iterators(self, structure: Any) -> None:
+        """Note which resource each iterator among a call's arguments has."""
+        import tensorflow as tf
+
+        for value in tf.nest.flatten(structure):
+            if isinstance(value, tf.data.Iterator):
+                self.iterators[id(internals_datasets.resource_of(value))] = value
 
     def pair(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
         """Let each symbolic tensor stand for its counterpart outside."""
@@ -98,11 +115,30 @@ class Values:
     def feeds(self, tensor: Any) -> list[Any]:
         """The placeholders that a tensor's value depends on."""
         ops = internals_errors.ancestors([tensor])
-        return [op.outputs[0] for op in ops if op.type == "Placeholder"]
+        return [output for op in ops if op.type in GIVEN for output in op.outputs]
 
-    def source(self, placeholder: Any) -> Any:
-        """What stands for a placeholder outside, or None."""
-        return self.sources.get(id(placeholder), internals_errors.captured(placeholder.graph).get(id(placeholder)))
+    def source(self, feed: Any) -> Any:
+        """What stands for a placeholder outside, or for a part of an iterator's next element; None where unknown."""
+        if feed.op.type in NEXT:
+            element = self.element(feed.op)
+            return element[feed.value_index] if feed.value_index < len(element) else None
+        return self.sources.get(id(feed), internals_errors.captured(feed.graph).get(id(feed)))
+
+    def element(self, op: Any) -> list[Any]:
+        """What the iterator of an op gives next, without moving it; empty when that cannot be had."""
+        resource = op.inputs[0]
+        for _ in range(DEEPEST):
+            if not internals.is_symbolic(resource):
+                break
+            resource = self.source(resource) if resource.op.type == "Placeholder" else None
+        iterator = self.iterators.get(id(resource))
+        if iterator is not None and id(op) not in self.elements:
+            try:
+                self.elements[id(op)], exact = internals_datasets.next_element(iterator, op.type == OPTIONAL)
+                self.from_new_pass = self.from_new_pass or not exact
+            except Exception:
+                return []
+        return self.elements.get(id(op), [])
 
     def value(self, source: Any) -> Any:
         """The value of a tensor outside, eager or computed before, or None."""
@@ -124,9 +160,9 @@ class Values:
     def run(self, tensors: list[Any]) -> bool:
         """Run what these tensors need; False when that fails."""
         ops = internals_errors.ancestors(tensors)
-        feeds = [op.outputs[0] for op in ops if op.type == "Placeholder"]
+        feeds = [output for op in ops if op.type in GIVEN for output in op.outputs]
         values = [self.value(self.source(feed)) for feed in feeds]
-        fetched = [tensor for tensor in tensors if tensor.op.type != "Placeholder"]
+        fetched = [tensor for tensor in tensors if tensor.op.type not in GIVEN]
         try:
             if fetched:
                 results = internals_errors.run_part(ops, feeds, values, fetched)

@@ -50,7 +50,7 @@ def exception_report(wreck: postmortem.Wreck) -> Report:
         cause=wreck.sentence or f"{type(wreck.failure.root).__name__}: {wreck.reported.message}",
         inputs=tuple(NamedSummary(shown.name, shown.summary) for shown in wreck.shown),
         stack=stack,
-        notes=wreck.notes,
+        notes=tuple(line.strip() for line in wreck.layer) + wreck.notes,
     )
 
 

@@ -18,7 +18,9 @@ class CompareCommands(PromptBase):
         Run a tf.function's recorded call eagerly, as a graph and compiled by XLA, each from the same arguments and
         variables, and show where outputs, gradients (of the sum of the outputs) and updated variables differ, and the
         first op and line where they part: a NaN that only XLA makes, an index that it clamps, a check that it drops, a
-        Python value that was frozen into the graph.  All state is put back.
+        Python value that was frozen into the graph.  Rounding is no difference: up to 2e-5 of the largest magnitude for
+        float32, 1e-9 for float64, 4e-3 for float16 and 3e-2 for bfloat16, by the coarsest type in the function.  All
+        state is put back.
 
         Example:
 
@@ -63,9 +65,20 @@ def conclusion(found: Comparison) -> Iterator[str]:
     if any(gap.matters for _, row in found.rows for gap in row.values()) or found.findings:
         return
     if len(ran) == len(found.ways):
-        yield "no difference beyond rounding"
+        yield f"no difference beyond rounding{largest(found)}"
     elif ran:
         yield f"only {ran[0]} runs through" if len(ran) == 1 else f"{' and '.join(ran)} agree"
+
+
+def largest(found: Comparison) -> str:
+    """`; the largest is 2.3e-07, XLA's output at [0, 1]`, where the results are not the same to the bit."""
+    rounded = [(gap.largest, way, name, gap.index) for name, row in found.rows for way, gap in row.items()
+               if gap.kind == "rounding"]  # fmt: skip
+    if not rounded:
+        return ""
+    amount, way, name, index = max(rounded)
+    owner = "XLA's" if way == "XLA" else f"the {way}'s"
+    return f"; the largest is {render.number(amount)}, in {owner} {name}{f' at {list(index)}' if index else ''}"
 
 
 def table(found: Comparison) -> Iterator[str]:

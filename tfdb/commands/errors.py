@@ -113,6 +113,7 @@ def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
     if wreck.origin is not None:
         return [*lines, *screens.watch_screen(wreck.origin, width).splitlines(), f"  {WHOLE}"]
     lines += ["  " + line for line in place_lines(wreck)]
+    lines += ["  " + line for line in wreck.layer]
     lines += ["  " + line for line in value_lines(wreck, width - 2)]
     if wreck.sentence:
         lines.append(f"  {wreck.sentence}")
@@ -152,5 +153,5 @@ def why_lines(wreck: Wreck, width: int) -> list[str]:
         return screens.watch_screen(wreck.origin, width).splitlines()
     if wreck.sentence:
         return [wreck.sentence, *value_lines(wreck, width)]
-    lines = place_lines(wreck) + value_lines(wreck, width)
+    lines = place_lines(wreck) + list(wreck.layer) + value_lines(wreck, width)
     return [f"{wreck.facts.error}: {wreck.reported.message}", *lines, "no explanation is known for this error"]

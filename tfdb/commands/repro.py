@@ -20,7 +20,7 @@ class ReproCommands(PromptBase):
         of the function and of what it needs, its arguments and variables in an .npz file beside it, the seed, and the
         assertion that fails.  After an error that is the error itself; otherwise, that no result or variable is nan or
         infinite; for a call that does not fail, that the results are those of now.  The file is run once to see whether
-        it does fail the same way.
+        it does fail the same way; if not, it is taken away again, and what came instead is said.
 
         Example:
 
@@ -35,6 +35,8 @@ class ReproCommands(PromptBase):
             wreck = self.wreck
             if wreck is not None and not expression:
                 failure, results = repro.of_error(wreck.failure.error), list[Any]()
+                if target.eager:  # its own error, not the one that a graph makes of it
+                    failure = repro.Failure("error", wreck.facts.error, wreck.reported.message)
             else:
                 failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
             scopes = [Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)]

@@ -123,7 +123,7 @@ class RerunCommands(CompareCommands, ReproCommands):
             return FrameView(live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals)
         code = frame.f_code
         return FrameView(
-            code.co_filename, code.co_name, code.co_firstlineno, arguments(code), frame.f_locals, frame.f_globals
+            code.co_filename, code.co_name, code.co_firstlineno, arguments(code), frame.f_locals, frame.f_globals, True
         )
 
     def run_again(self, target: Target, keep: bool) -> None:

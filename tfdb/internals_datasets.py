@@ -1,0 +1,81 @@
+"""TensorFlow's private names for datasets and iterators of a failed call; a part of internals.py, under its rules."""
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tfdb import internals_errors
+from tfdb.internals import private
+
+
+def flat_element(dataset: Any, element: Any) -> list[Any]:
+    """One element of a dataset as the tensors that its functions take."""
+    return list(private("data.util.structure", "to_tensor_list")(dataset.element_spec, element))
+
+
+def iterated_dataset(value: Any) -> Any | None:
+    """The dataset behind an iterator made in Python, or None."""
+    if isinstance(value, private("data.ops.iterator_ops", "OwnedIterator")):
+        return value._dataset
+    return None
+
+
+def next_element(iterator: Any, optional: bool = False) -> tuple[list[Any], bool]:
+    """What an iterator gives next, flat, without moving it; whether it is that, or the start of a new pass.
+
+    With `optional` it is one variant tensor, as the op that may find no more elements gives it.
+
+    Raises:
+        Exception: whatever the dataset raises.
+    """
+    twin = iter(iterator._dataset)
+    try:
+        ignore = private("data.ops.options", "ExternalStatePolicy").IGNORE
+        save = private("ops.gen_dataset_ops", "serialize_iterator")
+        restore = private("ops.gen_dataset_ops", "deserialize_iterator")
+        restore(twin._iterator_resource, save(iterator._iterator_resource, external_state_policy=ignore.value))
+        exact = True
+    except internals_errors.op_error():  # a generator's place cannot be kept
+        exact = False
+    if optional:
+        return [twin.get_next_as_optional()._variant_tensor], exact
+    return flat_element(iterator._dataset, next(twin)), exact
+
+
+def is_repeatable(dataset: Any) -> bool:
+    """Whether every pass over the dataset gives the same: nothing in it shuffles, draws numbers or calls Python."""
+    try:
+        text = dataset._as_serialized_graph().numpy()
+    except (internals_errors.op_error(), ValueError, AttributeError):
+        return False
+    return not any(kind in text for kind in (b"Shuffle", b"Random", b"PyFunc", b"Generator"))
+
+
+def resource_of(iterator: Any) -> Any:
+    """The tensor that stands for an iterator in graphs."""
+    return iterator._iterator_resource
+
+
+def pipeline(dataset: Any) -> list[tuple[Any, Any]]:
+    """The functions of a dataset and of those it is made from, source first, each with its input dataset."""
+    found = []
+    for source in dataset._inputs():
+        found += pipeline(source)
+    inputs = dataset._inputs()
+    if inputs and not hasattr(dataset, "_dataset"):
+        found += [(function, inputs[0]) for function in dataset._functions()]
+    return found
+
+
+def user_function(wrapper: Any) -> Callable[..., Any]:
+    """The user's function in a tf.data wrapper."""
+    return wrapper._func
+
+
+def first_batch(frame: FrameType) -> tuple[Any, Any] | None:
+    """Of the frame of Keras' `fit` or its kin, the model and the first batch of a new pass over its data."""
+    names = frame.f_locals
+    source = getattr(names.get("epoch_iterator"), "_get_iterator", None)
+    if "trainer" not in frame.f_code.co_filename or "self" not in names or source is None:
+        return None
+    return names["self"], next(iter(source()))
