@@ -350,6 +350,6 @@ def assertion(facts: Facts) -> str | None:
 
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (
-    leaked, explanations_data.explain, assertion, late_variable, loop_variable, branch, signature, index, misuse,
+    leaked, assertion, late_variable, loop_variable, branch, signature, index, misuse, explanations_data.explain,
     dtypes, symbolic, shapes,
 )  # fmt: skip
