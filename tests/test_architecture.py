@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = {
     "prompt": {
         "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "interrupted", "uncaught",
-        "watchstops", "spawned", "commands", "completion", "callbacks", "extension", "remote", "terminated",
+        "watchstops", "spawned", "waiting", "commands", "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops", "headers"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
-        "gate", "replay", "tensors",
+        "monitoring", "gate", "replay", "tensors",
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",

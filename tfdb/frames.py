@@ -288,6 +288,11 @@ def call_line(filename: str, function: str, firstlineno: int, lineno: int) -> Co
     return code.replace(co_name=function, co_firstlineno=min(firstlineno, lineno))
 
 
+def is_stand_in(code: CodeType) -> bool:
+    """Whether the code only stands for a user's line: `call_line` made it."""
+    return code.co_names == ("__enter__",) and not code.co_varnames
+
+
 def standing(stack: Sequence[LiveFrame], at: Callable[[list[FrameType]], Any]) -> Any:
     """Call `at(frames)` while a real frame object stands for each entry of `stack`, outermost first.
 

@@ -1,6 +1,8 @@
 """A graph that is being traced -> hooks on its user lines: each line that may be stopped at, as Python reaches it."""
 
+import bdb
 import dataclasses
+import functools
 import linecache
 import re
 import sys
@@ -10,6 +12,7 @@ from typing import Any, Protocol
 
 from tfdb import generated, internals, internals_autograph
 from tfdb.linehooks import HookPoint, Loop, Planter, never_runs, traced_stack
+from tfdb.monitoring import TracingEvents
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
@@ -44,12 +47,30 @@ class AtTracing(Protocol):
     def over(self, frame: FrameType | None) -> None: ...
 
 
+@functools.cache
+def is_library(filename: str) -> bool:
+    """Whether no line of a file is ever planted: a library's, but those that AutoGraph made."""
+    return GENERATED_FILE not in filename and is_hidden(filename)
+
+
+events = TracingEvents(is_library)
+
+
+def on_thread() -> "LineTracer | None":
+    """The tracer that plants lines on this thread now."""
+    tracer = events.tracer or getattr(sys.gettrace(), "__self__", None)
+    return tracer if isinstance(tracer, LineTracer) else None
+
+
 class LineTracer:
     """Plants a hook for each user line that is traced on this thread, until the outermost function is traced.
 
     `wanted(code)` says whether every line of a function is to be planted.  Once a line with a breakpoint
     (`stops(filename, lineno)`) has been planted, or `armed` is given, every later user line is: the user may step.
     `at_tracing` is told of the lines as Python reaches them, those of bodies that cannot hold a hook included.
+
+    It hears of the lines by `sys.monitoring`, which costs library code nothing; by `sys.settrace` before Python 3.12,
+    and where eager code that is called while tracing is stepped through.
     """
 
     def __init__(
@@ -76,34 +97,57 @@ class LineTracer:
         self.previous: Any = None
         self.eager_trace: Any = None
         self.active = False
+        self.monitored = False
 
     def start(self, frame: FrameType | None = None, eager_trace: Any = None) -> None:
         """Trace lines on this thread from now on; with `frame`, in the calls that are already open in it too."""
         self.previous = sys.gettrace()
         self.eager_trace = self.previous or eager_trace
         self.active = True
+        stepping = isinstance(getattr(self.eager_trace, "__self__", None), bdb.Bdb)
+        self.monitored = not stepping and events.start(self)
         if frame is not None:
             for activation in traced_stack(frame):
                 if not activation.hidden:
                     self.until = activation.base
                     for each in activation.frames:
-                        each.f_trace = self.on_event
-        sys.settrace(self.on_call)
+                        self.follow(each)
+        if not self.monitored:
+            sys.settrace(self.on_call)
+
+    def follow(self, frame: FrameType) -> None:
+        """Hear of the lines of a call that is open already."""
+        if self.monitored:
+            events.follow(frame, self.on_event)
+        else:
+            frame.f_trace = self.on_event
 
     def stop(self) -> None:
         """Give the thread its own trace function back.  Idempotent."""
-        if self.active:
-            self.active = False
+        if not self.active:
+            return
+        self.active = False
+        if self.monitored:
+            events.stop()
+        else:
             sys.settrace(self.previous)
-            if self.at_tracing is not None:
-                self.at_tracing.over(sys._getframe(1))
+        if self.at_tracing is not None:
+            self.at_tracing.over(sys._getframe(1))
+
+    def on_new_thread(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function of threads that are started meanwhile: a replica is traced on a thread of its own."""
+        if not self.monitored:
+            return self.on_call(frame, event, arg)
+        sys.settrace(None)
+        events.adopt(self)
+        return None
 
     def on_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The trace function of new frames."""
-        if not self.active:
-            return None
         filename = frame.f_code.co_filename
-        if GENERATED_FILE not in filename and (is_hidden(filename) or not self.may_plant(filename, frame.f_code)):
+        if is_library(filename) or not self.active:
+            return None
+        if GENERATED_FILE not in filename and not self.may_plant(filename, frame.f_code):
             return None
         if GENERATED_FILE in filename and FACTORY.fullmatch(frame.f_code.co_name):
             return None
@@ -111,7 +155,7 @@ class LineTracer:
             return None  # a method that dataclasses or namedtuple wrote; there is no line to show
         graph = internals.current_graph()
         if graph is None or never_runs(frame):
-            return self.eager_trace(frame, event, arg) if self.eager_trace is not None else None
+            return None if self.monitored or self.eager_trace is None else self.eager_trace(frame, event, arg)
         self.forget(frame)
         return self.on_vectorised if internals.in_vectorisation(frame) else self.on_event
 
@@ -141,13 +185,10 @@ class LineTracer:
     def handle(self, frame: FrameType, event: str, arg: Any, plants: bool) -> None:
         """A line, or a return, of a user's frame is reached; `plants` says whether it may get a hook."""
         if self.active and event in ("line", "return") and internals.current_graph() is not None:
-            sys.settrace(None)
             try:
                 self.look(frame, event, arg, plants)
             except Exception as error:
                 self.planter.on_problem(frame, error)
-            finally:
-                sys.settrace(self.on_call)
         if event == "return" and frame is self.until:
             self.stop()
 

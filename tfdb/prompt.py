@@ -4,16 +4,14 @@
 `pdb.Pdb` elsewhere (`plain_debugger`).
 """
 
-import bdb
 import io
-import linecache
 import pdb
 import sys
 import threading
 from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
-from tfdb import graphtext, internals, render
+from tfdb import graphtext, render
 from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.console import ConsoleCommands
 from tfdb.commands.errors import ErrorCommands
@@ -27,12 +25,13 @@ from tfdb.commands.rerun import RerunCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.commands.watches import WatchCommands
-from tfdb.errors import Again, Quit
+from tfdb.errors import Again
 from tfdb.interrupted import InterruptedPrompt
 from tfdb.linehooks import Hit
 from tfdb.session import Session
-from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden, is_user
+from tfdb.sourcemap import is_hidden
 from tfdb.stopping import GraphStop, Stepping, stop_line
+from tfdb.waiting import Waiting
 
 PLAIN_PROMPT = "(tfdb) "
 SAID_YES, SAID_NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -52,6 +51,7 @@ class Commands(
     StopCommands,
     ConsoleCommands,
     InterruptedPrompt,
+    Waiting,
 ):
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
@@ -213,34 +213,7 @@ class Commands(
         self.stepping_thread = threading.get_ident()
         if self.session.stepping is None or self.session.stepping.kind != "eager":
             super().set_step()
-        while frame is not None:
-            if is_user(frame.f_code.co_filename):
-                frame.f_trace = self.trace_dispatch
-            self.botframe = frame
-            frame = frame.f_back
-        sys.settrace(self.trace_dispatch)
-
-    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """bdb's trace function: library frames are not entered, and symbolic passes are left to the line hooks."""
-        if event == "call":
-            filename = frame.f_code.co_filename
-            if GENERATED_FILE in filename and self.breaks and internals.current_graph() is None:
-                return self.session.eager_stops.trace_function(frame)
-            if self.is_out_of_sight(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
-                return None
-        if internals.current_graph() is not None:
-            return None
-        try:
-            return super().trace_dispatch(frame, event, arg)
-        except bdb.BdbQuit:
-            sys.settrace(None)
-            if internals.in_py_function(frame) and not self.running_again:
-                self.session.quit()
-            raise self.session.quitting or Quit(1) from None
-
-    def is_out_of_sight(self, filename: str) -> bool:
-        """Whether stepping leaves a file out: a library's, or text that exists nowhere (namedtuple, dataclasses)."""
-        return is_hidden(filename) or (filename.startswith("<") and not linecache.getlines(filename))
+        self.trace_from(frame)
 
     def stop_here(self, frame: FrameType) -> bool:
         """bdb's question: does a step end in this eager frame?  Not in a library that calls the user's code back."""
@@ -274,30 +247,6 @@ class Commands(
             self.set_continue()
         self.forget()
 
-    def set_break(self, *args: Any, **kwargs: Any) -> str | None:
-        """Set a breakpoint; functions that were traced before are traced anew when they are next called."""
-        error: str | None = super().set_break(*args, **kwargs)
-        if error is None:
-            self.session.arm()
-            self.trace_threads()
-        return error
-
-    def _prune_breaks(self, filename: str, lineno: int) -> None:
-        super()._prune_breaks(filename, lineno)
-        self.trace_threads()
-
-    def trace_threads(self) -> None:
-        """While there are breakpoints, threads that the program starts are traced as its main thread is."""
-        if self.breaks and threading.gettrace() is None:
-            threading.settrace(self.trace_dispatch)
-        elif not self.breaks:
-            self.leave_threads()
-
-    def leave_threads(self) -> None:
-        """Trace no thread that starts from now on."""
-        if threading.gettrace() == self.trace_dispatch:
-            threading.settrace(None)
-
     def _set_stopinfo(self, *arguments: Any, **options: Any) -> None:
         self.stepping_thread = threading.get_ident()
         super()._set_stopinfo(*arguments, **options)
@@ -306,18 +255,6 @@ class Commands(
         """The places of all breakpoints, enabled or not, but those that wait for their file."""
         places = [place for place in self.breaks.items() if not place[0].startswith(PENDING)]
         return frozenset((filename, line) for filename, lines in places for line in lines)
-
-    def is_stepping(self) -> bool:
-        """Whether `s` is under way in eager code."""
-        return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()
-
-    def trace_function(self) -> Any:
-        """The trace function that a thread needs now: bdb's while there are breakpoints or eager code is stepped."""
-        return self.trace_dispatch if self.breaks or self.is_stepping() else None
-
-    def breaks_in(self, filename: str) -> bool:
-        """Whether a file has breakpoints."""
-        return self.canonic(filename) in self.breaks
 
 
 class PlainPdb(Commands, pdb.Pdb):

@@ -21,7 +21,7 @@ from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.headers import LINES, Headers
 from tfdb.kept import Keeper
 from tfdb.linehooks import Hit, HookPoint, Planter, never_runs, place_only
-from tfdb.linetracer import LineTracer
+from tfdb.linetracer import LineTracer, on_thread
 from tfdb.opbreaks import OpBreaks, Watched
 from tfdb.ring import Ring
 from tfdb.sourcemap import activations, has_line
@@ -81,6 +81,8 @@ class Session:
             self.ring.called,
             self.say_retraced,
             lambda: self.debugger.trace_function(),
+            lambda trace: bool(trace == self.debugger.trace_dispatch),
+            lambda trace: self.debugger.is_idle_trace(trace),
         )
 
     @property
@@ -100,7 +102,7 @@ class Session:
         _ = self.debugger  # made here, on the user's thread: IPython must not be set up on a graph's
         self.arm()
         self.planter.plant(frame, "call", condition)
-        if not isinstance(getattr(sys.gettrace(), "__self__", None), LineTracer):
+        if on_thread() is None:
             self.tracer(armed=True).start(frame)
 
     def tracer(self, armed: bool = False) -> LineTracer:

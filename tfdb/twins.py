@@ -15,7 +15,7 @@ from typing import Any
 
 from tfdb import internals, internals_rerun, tracedlines, traces
 from tfdb.linehooks import is_exporting
-from tfdb.linetracer import LineTracer
+from tfdb.linetracer import LineTracer, on_thread
 
 Place = tuple[str, int]
 
@@ -46,7 +46,8 @@ class Twin:
 class Needs:
     """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open.
 
-    `called` is told of each outermost call, with its arguments and the twin it goes to, or None.
+    `called` is told of each outermost call, with its arguments and the twin it goes to, or None.  `is_own_trace` knows
+    the debugger's trace function, `is_idle_trace` whether a thread can do without it by now.
     """
 
     breakpoints: Callable[[], frozenset[Place]]
@@ -57,6 +58,8 @@ class Needs:
     called: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
     retraced: Callable[[Any], None]
     eager_trace: Callable[[], Any]
+    is_own_trace: Callable[[Any], bool]
+    is_idle_trace: Callable[[Any], bool]
 
 
 def need_another_thread() -> None:
@@ -105,13 +108,13 @@ class Twins:
                 return self.route(original, function, args, kwargs)
             sys.settrace(None)  # bdb finds nothing in TensorFlow's own Python, and costs as much as a small step
             before, self.local.trace = getattr(self.local, "trace", None), trace
-            if trace != self.needs.eager_trace() or internals.functions_run_eagerly():
+            if not self.needs.is_own_trace(trace) or internals.functions_run_eagerly():
                 sys.settrace(trace)
             try:
                 return self.route(original, function, args, kwargs)
             finally:
                 self.local.trace = before
-                if sys.gettrace() is None:
+                if sys.gettrace() is None and not self.needs.is_idle_trace(trace):
                     sys.settrace(trace)
 
         return call
@@ -210,8 +213,7 @@ class Twins:
 
     def active_tracer(self) -> LineTracer | None:
         """The tracer that plants lines on this thread now."""
-        tracer = getattr(sys.gettrace(), "__self__", None)  # a replica's thread has it from threading.settrace only
-        return getattr(self.local, "tracer", None) or (tracer if isinstance(tracer, LineTracer) else None)
+        return getattr(self.local, "tracer", None) or on_thread()  # a replica's thread has it from threading.settrace
 
     def is_concerned(self, function: Any, armed: bool) -> bool:
         """Whether a call may meet a breakpoint: one that was traced tells by the lines that its ops come from."""
@@ -273,7 +275,7 @@ class Twins:
         self.local.tracer = tracer
         tracer.start(eager_trace=getattr(self.local, "trace", None))
         before = threading.gettrace()
-        threading.settrace(tracer.on_call)  # a replica is traced on a thread of its own
+        threading.settrace(tracer.on_new_thread)
         try:
             yield
         finally:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         curframe_locals: dict[str, Any]
         quitting: bool
         breaks: dict[str, list[int]]
+        botframe: Any
+        stopframe: Any
+        stoplineno: int
 
         currentbp: Any
         do_why: Any
