@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,18 @@ from tfdb import internals_gate
 from tfdb.internals import XLA_ATTRIBUTES, layer_classes, private
 from tfdb.internals_gate import keras_private
 from tfdb.sourcemap import is_user
+
+RANDOM_OPS = (
+    "random_uniform",
+    "random_uniform_int",
+    "random_standard_normal",
+    "truncated_normal",
+    "parameterized_truncated_normal",
+    "random_shuffle",
+    "multinomial",
+    "random_gamma",
+    "random_poisson_v2",
+)
 
 
 def traces(function: Any) -> list[Any]:
@@ -234,6 +247,18 @@ def keras_paths(values: Sequence[Any]) -> dict[int, str]:
     owner = keras_private("keras", "backend.common.variables", "Variable")
     found = [value for value in values if owner in type(value).__mro__]
     return {id(value._value): value.path for value in found if getattr(value, "_value", None) is not None}
+
+
+def concrete_function_class() -> type:
+    """The class of what `get_concrete_function` returns; `graph` is the graph that its calls run."""
+    return private("eager.polymorphic_function.concrete_function", "ConcreteFunction")
+
+
+def random_makers() -> list[tuple[Any, str]]:
+    """The functions that run TensorFlow's stateful random ops: the module and the names in it."""
+    private("ops.gen_random_ops", "random_uniform")
+    module = sys.modules["tensorflow.python.ops.gen_random_ops"]
+    return [(module, name) for name in RANDOM_OPS if hasattr(module, name)]
 
 
 def spare_threads() -> int:

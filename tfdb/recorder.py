@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -14,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, internals, internals_autograph, internals_gate, internals_gradients, internals_rerun, replaying
+from . import (
+    blame,
+    internals,
+    internals_autograph,
+    internals_gate,
+    internals_gradients,
+    internals_rerun,
+    replaying,
+    steps,
+)
+from .errors import TfdbError
 from .origin import Event, Log
 from .replaying import Pass, Reached, kind_of
 from .report import Frame, UserLine
@@ -55,6 +66,14 @@ class Outcome:
     outputs: Any = None
 
 
+@dataclass(eq=False)
+class Draws:
+    """What the stateful random ops of a pass gave: the first pass draws, the passes after it get the same again."""
+
+    values: list[tuple[str, Any]] = field(default_factory=list)
+    position: int = 0
+
+
 class Recorder:
     """The op callback of a pass; `wanted` are the indices of ops to capture, after the last of which the pass ends."""
 
@@ -63,6 +82,8 @@ class Recorder:
     ) -> None:
         self.log = Log()
         self.probe = probe
+        self.end: float | None = None
+        self.draws = Draws()
         self.probed: tuple[int, list[np.ndarray]] | None = None
         self.base = base
         self.wanted = set(wanted)
@@ -86,6 +107,8 @@ class Recorder:
         """Log one eager op."""
         if graph is not None:
             return
+        if self.end is not None and time.monotonic() > self.end:
+            raise Found
         op = op.decode() if isinstance(op, bytes) else op  # the operators of tensors pass their name as C has it
         for value in inputs:
             self.note_read(value, sys._getframe(1))
@@ -152,6 +175,23 @@ class Recorder:
 
         return py_func_common
 
+    def drawing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A stateful random op in eager code: its kernel's state cannot be put back, so its values are kept."""
+
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            if not replaying.active() or internals.current_graph() is not None:
+                return original(*args, **kwargs)
+            draws, self.draws.position = self.draws, self.draws.position + 1
+            if draws.position <= len(draws.values):
+                op, value = draws.values[draws.position - 1]
+                self.on_op(op, (), (), [value])
+                return value
+            value = original(*args, **kwargs)
+            draws.values.append((self.log.events[-1].op if self.log.events else "RandomUniform", value))
+            return value
+
+        return draw
+
     def note_root(self, value: Any) -> None:
         """Keep the kind of a tensor that no op of this pass made."""
         key = getattr(value, "_id", None)
@@ -216,15 +256,21 @@ def run(
     probe: Probe | None = None,
     drawn: Sequence[Any] | None = None,
     tape: bool = False,
+    limit: float | None = None,
+    draws: Draws | None = None,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 
-    `drawn` are the elements that its iterators gave.  Nothing the program raises comes out of here.
+    `drawn` are the elements that its iterators gave; after `limit` seconds the pass ends.  Nothing the program raises
+    comes out of here.
     """
     import tensorflow as tf
 
     base = sys._getframe(0)
     recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
+    recorder.draws = draws if draws is not None else recorder.draws
+    recorder.draws.position = 0
+    recorder.end = None if limit is None else time.monotonic() + limit
     current = Pass(drawn=list(drawn or ()), tape=tape, updating=updating, position=lambda: len(recorder.log.events))
     elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
     recorder.take(tf.nest.flatten(elements, expand_composites=True))
@@ -281,6 +327,25 @@ def compiling() -> Iterator[None]:
         tf.config.run_functions_eagerly(True)
 
 
+def calling_concrete(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A concrete function's call: its Python source runs, so that ops are seen, and no thread for a graph is needed.
+
+    Without source, as in a saved model, it runs as a graph; where that would wait for this very thread, it is refused.
+    """
+
+    def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not replaying.active() or internals.current_graph() is not None:
+            return original(function, *args, **kwargs)
+        step = getattr(function.graph, steps.MARK, None)
+        if isinstance(step, steps.Step):
+            return step.function(*args, **kwargs)
+        if internals_rerun.spare_threads() < 1:
+            raise TfdbError("a concrete function without Python source needs a second inter-op thread at a stop")
+        return original(function, *args, **kwargs)
+
+    return __call__
+
+
 @contextlib.contextmanager
 def passing(recorder: Recorder) -> Iterator[None]:
     """The hooks of one pass: eager functions, op and gradient callbacks, variable reads, the random state put back."""
@@ -291,6 +356,9 @@ def passing(recorder: Recorder) -> Iterator[None]:
     for name in internals_gate.READS:
         internals_gate.replace_variable_method(patches, name, recorder.reading)
     internals_gradients.replace_python_calls(patches, recorder.calling_python)
+    for owner, name in internals_rerun.random_makers():
+        patches.replace(owner, name, recorder.drawing)
+    patches.replace(internals_rerun.concrete_function_class(), "__call__", calling_concrete)
     tf.config.run_functions_eagerly(True)
     aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_gate.without_op_callbacks()
     with np.errstate(all="ignore"), aside[0], aside[1], aside[2]:

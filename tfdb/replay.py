@@ -6,8 +6,9 @@ user's frames.  A clean first pass is reported as such, with what is known.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ from .tripreports import (
 )
 
 MOST_ORIGINS = 8  # looked at in one step, when a watch leaves the first ones out: each takes one more eager pass
+MOST_DRAWS, DRAWING = 20, 10.0  # passes, seconds: how long new random numbers are tried
+REREADING = 60.0  # seconds, at most, for a loop over a dataset that is read again: it may have no end
 CLEAN = "the step ran clean when it was run again eagerly"
 
 
@@ -50,6 +53,8 @@ class Replay:
     updating: bool
     drawn: list[Any] | None = None
     tape: bool = False
+    limit: float | None = None
+    draws: recorder.Draws = field(default_factory=recorder.Draws)
 
     def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
         """One eager pass."""
@@ -63,6 +68,8 @@ class Replay:
             probe=probe,
             drawn=self.drawn,
             tape=self.tape,
+            limit=self.limit,
+            draws=self.draws,
         )
 
 
@@ -75,7 +82,9 @@ def find_origin(trip: Trip, accept: Callable[[Report], bool] | None = None) -> O
     try:
         return search(trip, accept)
     except Exception as error:  # a fault of the debugger must not become one of the program
-        return without_replay(trip, f"the search for the origin failed: {type(error).__name__}: {error}")
+        said = str(error).strip().splitlines()
+        message = said[0] if said else ""
+        return without_replay(trip, f"the search for the origin failed: {type(error).__name__}: {message}")
 
 
 def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin:
@@ -84,12 +93,25 @@ def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin
         return of_load(trip)
     found = None
     for again in replays_of(trip):
-        first = again.again()
+        first = drawn_anew(trip, again, again.again())
         origin = by_pass(trip, first, again, accept)
         if trip.place.step is not None or pick_made(first):
             return origin
         found = found or origin
     return found or without_replay(trip, "there is no source to run the eager step again from")
+
+
+def drawn_anew(trip: Trip, again: Replay, first: Outcome) -> Outcome:
+    """A pass in which new random numbers make the bad value again; the one given, when it has it or draws none."""
+    if not again.draws.values:
+        return first
+    end, tries = time.monotonic() + DRAWING, 1
+    while first.error is None and not pick_all(first) and tries < MOST_DRAWS and time.monotonic() < end:
+        again.draws, tries = recorder.Draws(), tries + 1
+        first = again.again()
+    times = f" {tries} times" if tries > 1 else ""
+    trip.notes.append(f"the step draws from stateful tf.random: run again{times}, with other numbers than it had")
+    return first
 
 
 def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report], bool] | None) -> Origin:
@@ -132,7 +154,10 @@ def replays_of(trip: Trip) -> list[Replay]:
     args, kwargs = steps.arguments(step, trip.values, trip.call)
     kept = step.before.values()
     before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
-    return [Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values))]
+    limit = REREADING if any(steps.is_reread(leaf) for leaf in steps.leaves((args, kwargs))) else None
+    if limit is not None:
+        trip.notes.append("the loop over the dataset was run again from its first element")
+    return [Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values), limit=limit)]
 
 
 def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:
@@ -270,7 +295,8 @@ def facts_of(
 def phase_of(trip: Trip, first: Outcome, forward: int | None, finding: Finding) -> str:
     """When the value was made: forward, gradient or update."""
     start = first.run.update_start
-    if start is not None and finding.order >= start and forward is None:
+    end = first.run.update_end
+    if start is not None and finding.order >= start and (end is None or finding.order < end) and forward is None:
         return "update"
     return "gradient" if forward is not None and finding.hidden is None else "forward"
 

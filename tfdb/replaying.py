@@ -48,6 +48,7 @@ class Pass:
     scaled: bool = False
     position: Callable[[], int] = lambda: 0
     update_start: int | None = None
+    update_end: int | None = None
 
     def keep(self, variable: Any) -> None:
         """Remember the variable's value, once."""
@@ -126,14 +127,14 @@ def compute_update(
     from .writes import name_of
 
     if run.collecting is None:
-        run.collecting, run.update_start = [], run.position()
+        run.collecting, run.update_start, run.update_end = [], run.position(), None
     collected = run.collecting
     run.weights |= {id(part) for v in variables if v is not None for part in internals_gate.components(v)}
     local.inside = True
     try:
         original(optimizer, grads, *args, **kwargs)
     finally:
-        local.inside, run.collecting = False, None
+        local.inside, run.collecting, run.update_end = False, None, run.position()
     if run.look([value for _, value in collected], [name_of(v) for v, _ in collected], "update"):
         raise Reached
 

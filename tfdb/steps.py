@@ -231,13 +231,20 @@ def arguments(step: Step, values: Mapping[int, Any], call: Call | None) -> tuple
             filled.append(values.get(id(leaf), leaf))
         elif not internals_gate.is_iterator(leaf) and internals.is_composite(leaf) and not hasattr(leaf, "handle"):
             parts = [values.get(id(part), part) for part in flatten(leaf)]
-            filled.append(tf.nest.pack_sequence_as(leaf, parts, expand_composites=True))
+            unknown = any(map(internals.is_symbolic, parts)) and len(real) == len(symbols)
+            packed = real[index] if unknown else tf.nest.pack_sequence_as(leaf, parts, expand_composites=True)
+            filled.append(packed)
         elif hasattr(leaf, "handle") or internals_gate.is_iterator(leaf):
             filled.append(real[index] if len(real) == len(symbols) else leaf)
         else:
             filled.append(leaf)
     args, kwargs = tf.nest.pack_sequence_as((step.args, step.kwargs), filled)
     return args, kwargs
+
+
+def is_reread(value: Any) -> bool:
+    """Whether a replay has to read this argument from its start: a dataset whose elements no hook can carry."""
+    return hasattr(value, "element_spec") and not internals_gate.is_iterator(value)
 
 
 def remember(step: Step, variable: Any) -> None:
