@@ -166,7 +166,7 @@ def site_of(frame: FrameType | None, base: FrameType | None = None) -> Site:
             if owner is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 called = owner
-                if (line := built.get(owner)) and not hasattr(type(owner), "assign_add"):  # a variable does nothing
+                if (line := built.get(owner)) and not hasattr(type(owner), "numpy"):  # a variable does nothing
                     owners.append((type(owner).__name__, line))
     return Site(user[0] if user else None, tuple(user[::-1]), detail, tuple(owners), called, tuple(layers))
 

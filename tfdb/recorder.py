@@ -96,6 +96,12 @@ class Recorder:
         self.roots: dict[int, Any] = {}
         self.take(arguments)
 
+    def begin(self, limit: float | None, draws: Draws | None) -> None:
+        """Set how many seconds the pass may last, and what its random ops give."""
+        self.end = None if limit is None else time.monotonic() + limit
+        self.draws = draws if draws is not None else self.draws
+        self.draws.position = 0
+
     def take(self, arguments: Sequence[Any]) -> None:
         """Tensors that come from outside of the step: its arguments, elements of a dataset."""
         for value in arguments:
@@ -268,9 +274,7 @@ def run(
 
     base = sys._getframe(0)
     recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
-    recorder.draws = draws if draws is not None else recorder.draws
-    recorder.draws.position = 0
-    recorder.end = None if limit is None else time.monotonic() + limit
+    recorder.begin(limit, draws)
     current = Pass(drawn=list(drawn or ()), tape=tape, updating=updating, position=lambda: len(recorder.log.events))
     elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
     recorder.take(tf.nest.flatten(elements, expand_composites=True))

@@ -99,7 +99,7 @@ def gate_of(trip: Trip) -> Any:
 
 def key(report: Report) -> tuple[Any, ...]:
     """What two reports of the same fault have in common."""
-    return report.line, report.op, report.forward_op
+    return report.line, report.forward_op or report.op
 
 
 def bad_names(trip: Trip) -> set[str]:

@@ -1,0 +1,220 @@
+"""Where the replay finds the origin: random draws, Python functions, accumulators, converted losses, strategies."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tfdb.report import Report
+from tfdb.watching import Watching
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def reports() -> Iterator[list[Report]]:
+    found: list[Report] = []
+    watching = Watching(lambda trip, origin: found.append(origin.report))
+    watching.start(["nan"])
+    yield found
+    watching.stop()
+
+
+def line_of(function: Callable[..., object], offset: int) -> int:
+    """The number of the line that many lines below the `def` of a function."""
+    return function.__code__.co_firstlineno + offset
+
+
+def rare(w: tf.Variable) -> tf.Tensor:
+    u = tf.random.uniform([8], -0.2, 20.0)
+    return tf.reduce_sum(tf.math.log(u * w))
+
+
+def test_random_numbers_are_drawn_again_until_the_value_is_bad_again(reports: list[Report]) -> None:
+    w = tf.Variable(tf.ones(8))
+
+    @tf.function
+    def step() -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = rare(w)
+        w.assign_sub(0.0 * tape.gradient(loss, w))
+        return loss
+
+    tf.random.set_seed(1)
+    for _ in range(300):
+        step()
+        if reports:
+            break
+    report = reports[0]
+    assert report.line is not None
+    assert (report.op, report.line.line) == ("Log", line_of(rare, 2))
+    assert any("stateful tf.random" in note for note in report.notes)
+
+
+def spread(x: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return (x - x.mean()) / x.std()
+
+
+def standardised(x: tf.Tensor, w: tf.Variable) -> tf.Tensor:
+    h = tf.numpy_function(spread, [x], tf.float32)
+    return tf.reduce_sum(tf.reshape(h, [4]) * w)
+
+
+def test_what_a_python_function_makes_is_charged_to_its_call(reports: list[Report]) -> None:
+    w = tf.Variable(tf.ones(4))
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = standardised(x, w)
+        w.assign_sub(tape.gradient(loss, w))
+
+    step(tf.constant([1.0, 2.0, 3.0, 4.0]))
+    assert not reports
+    step(tf.constant([2.0, 2.0, 2.0, 2.0]))
+    assert (reports[0].op, reports[0].line and reports[0].line.line) == ("PyFunc", line_of(standardised, 1))
+
+
+def length(x: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_sum(tf.square(x), -1))
+
+
+def test_a_gradient_on_its_way_into_an_accumulator(reports: list[Report]) -> None:
+    w, total = tf.Variable(tf.ones([2, 2])), tf.Variable(tf.zeros([2, 2]), trainable=False)
+
+    @tf.function
+    def micro(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(length(tf.matmul(x, w)))
+        total.assign_add(tape.gradient(loss, w))
+
+    micro(tf.constant([[1.0, 2.0], [0.0, 0.0]]))
+    assert (reports[0].forward_op, reports[0].line and reports[0].line.line) == ("Sqrt", line_of(length, 1))
+
+
+def likelihood(y: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+    return -tf.reduce_sum(y * tf.math.log(p), axis=-1)
+
+
+def test_a_loss_function_that_tf_keras_converts_is_the_users(reports: list[Report]) -> None:
+    model = tf_keras.Sequential([tf_keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", likelihood)
+    x = np.random.default_rng(0).normal(size=(16, 5)).astype(np.float32) * 1e4
+    model.fit(x, np.eye(3, dtype=np.float32)[np.arange(16) % 3], verbose=0)
+    assert reports[0].line is not None and reports[0].line.function == "likelihood"
+
+
+def compiled() -> keras.Model:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    return model
+
+
+def test_a_loss_by_name_is_charged_to_compile(reports: list[Report]) -> None:
+    x = np.full((8, 1), 1e25, np.float32)
+    compiled().fit(x, -x, verbose=0)
+    assert reports[0].line is not None
+    assert (reports[0].op, reports[0].line.line) == ("Square", line_of(compiled, 2))
+
+
+def half() -> keras.Model:
+    model = keras.Sequential([keras.Input((2,), dtype="float16"), keras.layers.Dense(1, dtype="float16")])
+    model.compile(optimizer=keras.optimizers.Adam(1e-3, epsilon=1e-8), loss="mse")
+    return model
+
+
+def test_an_update_is_charged_to_the_line_that_made_the_optimizer(reports: list[Report]) -> None:
+    x = np.array([[1.0, 0.0]] * 8, np.float16)
+    half().fit(x, np.ones((8, 1), np.float16), verbose=0)
+    assert reports[0].line is not None
+    assert (reports[0].phase, reports[0].line.line) == ("update", line_of(half, 2))
+
+
+def noisy() -> keras.Model:
+    class Sampling(keras.layers.Layer):
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            noise = keras.random.normal(tf.shape(x))
+            return x + tf.exp(x * 100.0) * noise
+
+    model = keras.Sequential([keras.Input((3,)), Sampling(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_keras_random_numbers_of_no_seed_are_those_of_the_step(reports: list[Report]) -> None:
+    keras.utils.set_random_seed(0)
+    noisy().fit(np.ones((8, 3), np.float32), np.ones((8, 1)), verbose=0)
+    assert reports[0].op == "Exp", reports[0].cause
+
+
+def test_a_loop_over_a_distributed_dataset(reports: list[Report]) -> None:
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    x = np.arange(1, 13, dtype=np.float32).reshape(12, 1)
+    x[7] = 0
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices(x).batch(2))
+    w = tf.Variable([[1.0]])
+
+    def one(batch: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.math.log(tf.matmul(batch, w)))
+        w.assign_sub(0.01 * tape.gradient(loss, w))
+        return loss
+
+    @tf.function
+    def epoch(data: tf.data.Dataset) -> tf.Tensor:
+        total = 0.0
+        for batch in data:
+            total += strategy.run(one, args=(batch,))
+        return total
+
+    epoch(data)
+    report = reports[0]
+    assert (report.op, report.line and report.line.line) == ("Log", line_of(one, 2))
+    assert report.phase == "forward"
+
+
+ONE_THREAD = """
+import tensorflow as tf
+
+tf.config.threading.set_inter_op_parallelism_threads(1)
+w = tf.Variable([1.0, 2.0])
+
+
+@tf.function
+def inner(x):
+    if tf.reduce_sum(x) > -100.0:
+        y = tf.math.log(x)
+    else:
+        y = x
+    return y
+
+
+concrete = inner.get_concrete_function(tf.TensorSpec([2]))
+
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(concrete(x * w))
+    w.assign_sub(0.1 * tape.gradient(loss, w))
+    return tf.cond(loss > 0.0, lambda: loss, lambda: -loss)
+
+
+for number in range(4):
+    step(tf.constant([1.0, 2.0 - number]))
+"""
+
+
+def test_one_inter_op_thread_and_concrete_functions_do_not_hang(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(ONE_THREAD)
+    command = [sys.executable, "-m", "tfdb", "--no-prompt", "-w", "nan", "one.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "origin    Log  one.py:11 inner()" in done.stdout
