@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import tensorflow as tf
@@ -25,13 +27,47 @@ print("over", flush=True)
 """
 
 
+FIT = """
+import keras, numpy as np, tensorflow as tf
+
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(4)
+
+    def call(self, x):
+        y = self.dense(x)
+        return y
+
+model, x = Model(), np.ones((64, 4), "float32")
+model.compile("sgd", "mse", steps_per_execution=100_000)  # long calls: between them Python is at work
+data = tf.data.Dataset.from_tensors((x[:8], x[:8])).repeat()
+print("running", flush=True)
+model.fit(data, steps_per_epoch=1_000_000, verbose=0)
+print("over", flush=True)
+"""
+MAP = """
+import tensorflow as tf
+
+def doubled(v):
+    w = v * 2
+    return w
+
+dataset = tf.data.Dataset.range(10**9).map(doubled)
+print("running", flush=True)
+{loop}
+print("over", flush=True)
+"""
+LOOPS = ["for element in dataset: pass", "dataset.reduce(tf.constant(0, tf.int64), lambda a, b: a + b)"]
+
+
 def interrupted(path: Path, passes: int, options: list[str], typed: str) -> tuple[str, int]:
     """Run the program, interrupt it half a second after its long call has begun; its output and exit status."""
     path.write_text(PROGRAM.format(passes=passes))
     return interrupted_program(path, options, typed)
 
 
-def interrupted_program(path: Path, options: list[str], typed: str) -> tuple[str, int]:
+def interrupted_program(path: Path, options: list[str], typed: str, wait: float = 0.5) -> tuple[str, int]:
     """The same of any program that prints `running`."""
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "tfdb", *options, str(path)],
@@ -42,10 +78,10 @@ def interrupted_program(path: Path, options: list[str], typed: str) -> tuple[str
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
-        return talk(process, typed), process.wait(timeout=60)
+        return talk(process, typed, wait), process.wait(timeout=60)
 
 
-def talk(process: "subprocess.Popen[str]", typed: str) -> str:
+def talk(process: "subprocess.Popen[str]", typed: str, wait: float) -> str:
     """Type to the process, interrupt it, and read all that it prints."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(typed)
@@ -54,7 +90,7 @@ def talk(process: "subprocess.Popen[str]", typed: str) -> str:
     for line in process.stdout:
         shown += line
         if line.endswith("running\n"):
-            time.sleep(0.5)
+            time.sleep(wait)
             process.send_signal(signal.SIGINT)
     return shown
 
@@ -140,3 +176,33 @@ print("over", flush=True)
         output, status = interrupted_program(path, [], "c\np 'at', k\nc\n")
         assert "eager.py(6)<module>" in output and "('at', " in output
         assert "over" in output and status == 0
+
+
+def test_fit_with_a_planted_line_stops_in_the_model(tmp_path: Path) -> None:
+    options = ["-c", "b 10, x[0, 0] < 0"]
+    path = tmp_path / "fit.py"
+    path.write_text(FIT)
+    output, status = interrupted_program(path, options, "p 'at', x.shape\nw\nq\n", 5.0)
+    assert re.search(r"graph stop · call · pass \d+\n> .*fit\.py\(\d+\)call\(\)", output), output
+    assert "('at', TensorShape([8, 4]))" in output and "fit.py(17)<module>" in output
+    assert "over" not in output and status == 0
+
+
+def test_fit_without_hooks_stops_at_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "fit.py"
+    path.write_text(FIT)
+    output, status = interrupted_program(path, [], "c\np 'here'\nq\n", 5.0)
+    assert "Program interrupted" in output and "fit.py(17)<module>" in output and "'here'" in output, output
+    assert "over" not in output and status == 0
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_map_of_a_dataset_stops_and_quits_cleanly(loop: str, tmp_path: Path) -> None:
+    """A Python loop over the dataset may be at its own line when Ctrl-C comes."""
+    path = tmp_path / "map.py"
+    path.write_text(MAP.format(loop=loop))
+    output, status = interrupted_program(path, ["-c", "b 5, v < 0"], "p 'here'\nq\n")
+    if loop != LOOPS[0] or "Program interrupted" not in output:
+        assert re.search(r"graph stop · doubled · pass \d+\n", output), output
+    assert "'here'" in output and "Error" not in output and "over" not in output, output
+    assert status == 0

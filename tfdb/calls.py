@@ -57,6 +57,7 @@ class CallDoor:
         self.active: list[Call] = []
         self.inside = threading.local()
         self.silence = ExitStack()
+        self.handed = False  # what was meant has reached the main thread
         self.wake_main: Callable[[], None] = lambda: None
 
     def install(self) -> None:
@@ -120,6 +121,7 @@ class CallDoor:
         if isinstance(meant, SystemExit) and threading.current_thread() is not threading.main_thread():
             self.wake_main()
             return SystemExit(meant.code)  # a thread ends silently with this class alone
+        self.handed = True
         return meant
 
     def hush(self) -> None:

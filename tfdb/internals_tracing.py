@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from tfdb.internals import func_graph_class, layer_classes, private
 
@@ -30,3 +31,9 @@ def apart() -> Iterator[None]:
     graph = func_graph_class()("scratch_graph_tfdb")
     with private("eager.record", "stop_recording")(), graph.as_default():
         yield
+
+
+def is_making_error(frame: FrameType | None) -> bool:
+    """Whether TensorFlow's native code is turning a failed status into an exception; one raised there would be lost."""
+    code = frame.f_code if frame is not None else None
+    return code is not None and code.co_name == "__init__" and code.co_filename.endswith("eager/core.py")
