@@ -119,6 +119,22 @@ def test_commands_run_at_each_stop() -> None:
     )
 
 
+def test_silent_leaves_out_the_heading_too() -> None:
+    text = walk(
+        run_rooted,
+        """
+        b @root = root + tf.cast(i, tf.float32)@, p[0] == 2 | Breakpoint 1 at ...
+        commands 1                                          |
+        silent                                              |
+        end                                                 |
+        c                                                   | value 0 [0.0, -2.0] / value 1 [2.0, 6.0]
+        c                                                   |
+        c                                                   | value 2 [4.0, 6.0] / value 3 [4.828427314758301, 6.0]
+    """,
+    )
+    assert "graph stop" not in text
+
+
 def test_headers_of_branches_and_loops_and_return() -> None:
     walk(
         run_rooted,

@@ -214,6 +214,10 @@ Y = Operand("weights", "float32", (3,), "a.py:4")
             ("cannot compile AsString", "jit_compile"),
         ),
         (
+            facts("Detected unsupported operations when trying to compile f() on XLA_CPU_JIT: DebugIdentityV2 (No"),
+            ("DebugIdentityV2", "enable_dump_debug_info", "jit_compile"),
+        ),
+        (
             facts("cannot compute __inference_f_7 as input #0(zero-based) was expected to be a float tensor but is a "
                   "int32 tensor"),
             ("takes a float32 tensor", "given int32"),

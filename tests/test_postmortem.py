@@ -600,3 +600,35 @@ def test_an_error_in_a_nested_function_under_a_tape_after_a_prompt(tmp_path: Pat
     )
     assert "nested.py(10)look()" in done.stdout and "nested.py(16)train()" in done.stdout
     assert "Incompatible shapes: [2,4] vs. [3,4]" in done.stdout
+
+
+class Spy(keras.layers.Layer):
+    """A layer that keeps what it computes, in vain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def call(self, x: Any) -> Any:
+        self.kept.append(x * 2.0)
+        return x
+
+
+def mean_of_kept(spy: Spy) -> Any:
+    return np.mean(spy.kept[-1])
+
+
+def value_of_kept(spy: Spy) -> Any:
+    last = spy.kept[-1]
+    return last.numpy()
+
+
+@pytest.mark.parametrize("look", [mean_of_kept, value_of_kept])
+def test_a_kept_symbolic_tensor_whose_value_is_wanted_in_eager_code_is_a_leak(look: Callable[[Any], Any]) -> None:
+    spy = Spy()
+    keras.Sequential([keras.Input([2]), spy]).predict(np.ones([1, 2]), verbose=0)
+    wreck = examined(lambda: look(spy))
+    assert frames_of(wreck)[-1].function == look.__name__
+    text = text_of(wreck)
+    assert "is a symbolic tensor of the graph of call()" in text and "kept it while" in text
+    assert "is traced into a graph" not in text

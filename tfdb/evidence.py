@@ -1,6 +1,7 @@
 """A stack entry and the tensors in it -> the facts that explanations are made from."""
 
 import linecache
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -140,9 +141,10 @@ def arguments_of(frame: LiveFrame, known: set[str]) -> list[Shown]:
     ]
 
 
-def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None) -> Leak | None:
-    """The tensor that left its graph, if that is the error."""
-    if facts.place is None or "out of scope" not in facts.message:
+def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None, eager: bool = False) -> Leak | None:
+    """The tensor that left its graph, if that is the error; in eager code, wanting its value is."""
+    wanted = eager and re.search(r"symbolic tf\.Tensor|'SymbolicTensor' object", facts.message)
+    if facts.place is None or not ("out of scope" in facts.message or wanted):
         return None
     names = {**globals_here(entry), **locals_of(entry)}
     for expression in syntax.expressions(facts.text, facts.place.lineno):
@@ -153,7 +155,7 @@ def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | Non
         if not is_hidden(frame.f_code.co_filename):
             break
         for value in tensors_in(frame):
-            if value.name and f"'{value.name}'" in facts.message:
+            if value.name and (f"'{value.name}'" in facts.message or f"({value.name})" in facts.message):
                 return leak(reach.path_to(value, names, value.name), value)
     return None
 

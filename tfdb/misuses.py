@@ -138,9 +138,14 @@ MISUSES = (
         elements=True,
     ),
     Misuse(
+        r"Detected unsupported operations when trying to compile .*?: (Debug\w+|CheckNumerics\w*) \(",
+        "{1} is what tf.debugging.enable_check_numerics or enable_dump_debug_info adds to each op, and XLA cannot "
+        "compile it: leave that or jit_compile=True out. Breakpoints and `-w nan` of tfdb work without either.",
+    ),
+    Misuse(
         r"Detected unsupported operations when trying to compile .*?: (\w+) \(",
         "XLA cannot compile {1}: leave jit_compile=True off here (for fit: compile(jit_compile=False)), or take "
-        "{function}()'s line out of what is compiled.",
+        "this op out of what is compiled.",
     ),
     Misuse(
         r"must be a compile-time constant",

@@ -358,5 +358,6 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         operands=tuple(operands),
         has_source=evidence.has_source(traced),
     )
-    facts = replace(facts, leak=evidence.leak_of(facts, entry, wreck.failure.deepest))
+    leak = evidence.leak_of(facts, entry, wreck.failure.deepest, traced is None and not wreck.failure.traced)
+    facts = replace(facts, leak=leak)
     return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))

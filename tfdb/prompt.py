@@ -124,9 +124,11 @@ class Commands(
         self.bring_displays(stop)
         sys.stdout.flush()
         try:
-            self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
-            if stop.reason == "breakpoint" and stop.hit is not None:
-                self.note_on_tracing(stop)
+            at_breakpoint = stop.reason == "breakpoint" and stop.hit is not None
+            if not (at_breakpoint and vars(self).get("commands_silent", {}).get(self.currentbp)):
+                self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
+                if at_breakpoint:
+                    self.note_on_tracing(stop)
             if stop.event == "return":
                 self.message("--Return--")
                 self.interaction(frame, None)

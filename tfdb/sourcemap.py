@@ -25,14 +25,16 @@ GENERATED_NAMES = re.compile(
     r"(ag__|fscope|do_return|retval_|get_state|set_state|if_body|else_body|loop_body|loop_test|break_|continue_|itr)[\d_]*"
 )
 GENERATED_FILE = "__autograph_generated_file"
-HIDDEN_PACKAGES = ("tensorflow", "keras", "tf_keras", "wrapt", "optree", "tree", "IPython", "ipdb", "pluggy", "_pytest")
+HIDDEN_PACKAGES = (
+    "tensorflow", "keras", "tf_keras", "numpy", "wrapt", "optree", "tree", "IPython", "ipdb", "pluggy", "_pytest",
+)  # fmt: skip
 STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 @functools.cache
 def is_hidden(filename: str) -> bool:
-    """Whether a file is TensorFlow's, Keras', the standard library's or tfdb's own: out of sight unless asked for."""
+    """Whether a file is TensorFlow's, Keras', NumPy's, the standard library's or tfdb's own: out of sight."""
     if filename.startswith("<"):
         return filename.startswith(("<frozen", "<__array_function__", "<decorator-gen", "<attrs generated"))
     if in_site_packages(filename):
