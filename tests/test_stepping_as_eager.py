@@ -44,9 +44,11 @@ def ran_eagerly(function: Callable[..., Any], *args: Any) -> list[Step]:
 
 
 def is_long(frame: FrameType) -> bool:
-    """Whether the frame stands in a statement of several lines."""
+    """Whether the frame stands in a statement of several lines, or with a comprehension (inlined from 3.12 on)."""
     statement = syntax.statement_at("".join(linecache.getlines(__file__)), frame.f_lineno)
-    return isinstance(statement, ast.Assign | ast.Return) and statement.lineno != statement.end_lineno
+    if not isinstance(statement, ast.Assign | ast.Return):
+        return False
+    return statement.lineno != statement.end_lineno or any(isinstance(e, ast.ListComp) for e in ast.walk(statement))
 
 
 def step(frame: FrameType, event: str) -> Step:
