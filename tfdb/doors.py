@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, internals_layers, replaying, replicas, skips, steps
+from . import (
+    blame,
+    compiled,
+    internals,
+    internals_gate,
+    internals_layers,
+    internals_numerics,
+    replaying,
+    replicas,
+    skips,
+    steps,
+)
 from .conditions import Watch
 from .elements import drawing, looping, unwrapping
 from .errors import Quit
@@ -129,10 +140,12 @@ def creating(make: Callable[..., Any]) -> Callable[..., Any]:
 def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.function`'s call: knows the arguments of the running call, and raises what ended it clean."""
 
+    eagerly, local = internals_numerics.eagerly(), gate.local  # this is done at every step of the program
+
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if gate.busy:
+        if not gate.active or getattr(local, "busy", 0):
             return original(self, *args, **kwargs)
-        graph = internals.current_graph()
+        graph = None if eagerly() else internals.current_graph()
         if graph is not None:
             outputs = original(self, *args, **kwargs)
             if is_compiled(self) and not internals.is_xla(graph):

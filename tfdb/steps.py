@@ -79,7 +79,7 @@ class Step:
         self.passes.append(internals.current_graph())
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Call:
     """A graph function that Python is running now: its real arguments and the frame that called it.
 

@@ -45,20 +45,21 @@ class Deferred:
         default_factory=list
     )
     graph: Any = None
-    outer: Any = None
+    outer: tuple[Any, bool] = (None, False)
     optimizer: Any = None
 
     def __enter__(self) -> Deferred:
         self.graph = internals.current_graph()
-        self.outer = getattr(gate.local, "deferred", None)
+        self.outer = getattr(gate.local, "deferred", None), getattr(gate.local, "ungated", False)
         self.ids = {id(internals_gate.unwrapped(v)) for v in self.variables or () if v is not None}
         gate.local.deferred = self if self.variables is not None else None
+        gate.local.ungated = self.variables is None
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is None:
             self.flush()
-        gate.local.deferred = self.outer
+        gate.local.deferred, gate.local.ungated = self.outer
 
     def takes(self, variable: Any) -> bool:
         """Whether a write of this variable, now, is one of those that wait."""
@@ -139,7 +140,8 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
         if graph is not None and internals.is_xla(graph):
             value = compiled.assigned(graph, self, value, method)
         elif graph is not None and (step := steps.current()) is not None:
-            steps.remember(step, self)
+            if not (getattr(gate.local, "ungated", False) and self.shape.rank):  # slots, that no replay will need
+                steps.remember(step, self)
             with after_gate(self, graph):
                 written = original(self, value, *args, **kwargs)
             step.written.append(getattr(written, "_parent_op", written))
