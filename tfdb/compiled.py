@@ -1,106 +1,26 @@
-"""The gate in functions that XLA compiles: pure reductions, updates that keep the old value, a flag read after.
+"""The gate of functions that XLA compiles: around the call, for inside nothing may be added.
 
-XLA cannot call back into Python, and compiling a step is not neutral: some NaNs exist only there.  So compilation stays
-on.  A bad step does not reach the weights: each write of them keeps the old value, and a flag says which check failed.
-Whoever called the function reads the flag and trips.
+Whatever is added to a compiled step, a guard on a write or another output, changes what XLA fuses, and with it the last
+bits of float32; and XLA cannot call back into Python, nor may it be left out, for some NaNs exist only there.  So the
+variables' values are kept before the call (by reference: XLA then writes to new memory, one more copy of what the
+function writes), and its results and the variables are looked at after it.  A step that went bad is taken back while
+it is run again; going on puts its results in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import internals, internals_gate, steps
-from .gate import Place, Trip, floating, gate
+from . import internals, internals_gate, internals_numerics, internals_rerun, steps
+from .conditions import badness
+from .gate import Place, Trip, floating, gate, total
 from .steps import Step
 
-GRADIENT, UPDATE, OUTPUT = 1.0, 2.0, 4.0
-KINDS = {GRADIENT: "gradient", UPDATE: "update", OUTPUT: "output"}
-NOTE = (
-    "the step was compiled by XLA: going on skips this step's update; the guard on each write changes what XLA "
-    "fuses, so a watched run may differ from an unwatched one in the last bits of float32"
-)
-
-
-@dataclass(eq=False)
-class Compiled:
-    """What is known of one XLA step while it is traced: its flag variable and the checks so far, with their code."""
-
-    step: Step
-    flag: Any
-    checks: list[tuple[float, Any]] = field(default_factory=list)
-    names: dict[float, tuple[str, ...]] = field(default_factory=dict)
-    starts: list[tuple[Any, Any]] = field(default_factory=list)
-
-    def keep(self) -> None:
-        """Copy the small state of the step's start to variables of the debugger: taking it back here would change bits.
-
-        (XLA fuses a computed average with the choice between it and its old value, and rounds it otherwise.)
-        """
-        import tensorflow as tf
-
-        for variable, value in [entry for entry in self.step.before.values() if entry[1].graph is self.step.graph]:
-            with tf.init_scope():
-                start = internals_gate.plain_variable(tf.zeros(variable.shape, variable.dtype), "tfdb_start")
-            self.starts.append((value, start))
-            start.assign(value)
-
-    def is_own(self, variable: Any) -> bool:
-        """Whether the variable is the debugger's."""
-        return variable is self.flag or any(variable is start for _, start in self.starts)
-
-
-fresh: list[Compiled] = []
-
-
-def of(graph: Any) -> Compiled | None:
-    """The compiled step that `graph` is part of: the outermost one that XLA compiles."""
-    import tensorflow as tf
-
-    found = [step for step in steps.chain(graph) if step.xla]
-    if not found:
-        return None
-    step = found[-1]
-    if step.compiled is None:
-        with tf.init_scope():
-            flag = internals_gate.plain_variable(0.0, "tfdb_flag")
-        step.compiled = Compiled(step, flag)
-        fresh.append(step.compiled)
-    return step.compiled
-
-
-def fine(tensors: Sequence[Any], nan_only: bool = False) -> Any:
-    """Whether all elements are finite (or, `nan_only`, none is NaN), as a boolean tensor."""
-    import tensorflow as tf
-
-    good = [tf.reduce_all(tf.math.logical_not(tf.math.is_nan(t)) if nan_only else is_finite(t)) for t in tensors]
-    return tf.reduce_all(tf.stack(good)) if len(good) > 1 else good[0]
-
-
-def is_finite(tensor: Any) -> Any:
-    """Elementwise; a complex number is finite when both of its parts are."""
-    import tensorflow as tf
-
-    if tensor.dtype.is_complex:
-        return tf.math.is_finite(tf.math.real(tensor)) & tf.math.is_finite(tf.math.imag(tensor))
-    return tf.math.is_finite(tensor)
-
-
-def check(compiled: Compiled, code: float, tensors: Sequence[Any], names: Sequence[str], nan_only: bool = False) -> Any:
-    """Add a check, when it can be seen from the step's end; returns its boolean tensor, None with nothing to check."""
-    if not tensors:
-        return None
-    import tensorflow as tf
-
-    with tf.name_scope("tfdb_gate"):
-        good = fine(tensors, nan_only)
-    if internals.current_graph() is compiled.step.graph:
-        compiled.checks.append((code, good))
-        compiled.names[code] = (*compiled.names.get(code, ()), *names)
-    return good
+NOTE = "the step was compiled by XLA: it was looked at after it ran, and taken back"
+Values = Sequence[tuple[Any, Any]]
 
 
 def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
@@ -115,89 +35,200 @@ def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
     return tf.where(good, value, tf.zeros_like(value))
 
 
-def assigned(graph: Any, variable: Any, value: Any, method: str) -> Any:
-    """A write in an XLA graph: the value with its guard, the state at the step's start kept."""
-    compiled = of(graph)
-    if compiled is None or compiled.is_own(variable):
-        return value
-    steps.remember(compiled.step, variable)
-    good = getattr(gate.local, "compiled", None)
-    tensors, names = floating([value], [str(variable.name)])
-    if good is None and variable.trainable and tensors and internals.is_symbolic(tensors[0]):
-        good = check(compiled, UPDATE, tensors, names)
-    return kept(variable, value, method, good)
+def is_readable(variable: Any) -> bool:
+    """Whether the variable belongs to eager code, not to a graph."""
+    handle = getattr(variable, "handle", None)
+    return handle is not None and not internals.is_symbolic(handle)
 
 
-def finish(step: Step, outputs: Sequence[Any], names: Sequence[str]) -> None:
-    """The step's end: check its outputs, keep the state it began with, set the flag."""
+def used(traces: Sequence[Any]) -> list[Any]:
+    """The variables that traces of a function use, each once."""
+    return list({id(v): v for trace in traces for v in trace.graph.variables if is_readable(v)}.values())
+
+
+def read(variables: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """The variables with the values they have here."""
+    return [(variable, internals_rerun.read(variable)) for variable in variables]
+
+
+def write(variable: Any, value: Any) -> Any:
+    """Set the variable's value, past every wrapper of its methods; returns the op in a graph."""
     import tensorflow as tf
 
-    compiled = of(step.graph)
-    if compiled is None or compiled.step is not step:
-        return
-    nan_only = not any(watch.kind == "inf" for watch in gate.watches)
-    check(compiled, OUTPUT, outputs, names, nan_only)
-    if not compiled.checks:
-        fresh.remove(compiled)
-        return
-    compiled.keep()
-    codes = {code: [g for c, g in compiled.checks if c == code] for code, _ in compiled.checks}
-    code = tf.add_n([tf.where(tf.reduce_all(tf.stack(good)), 0.0, code) for code, good in codes.items()])
-    compiled.flag.assign(code)
+    return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
-def after_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], graph: Any) -> None:
-    """Read the flags of a function that was just called, eagerly or (with `graph`) in the graph that calls it."""
-    known: list[Compiled] = gate.compiled.setdefault(id(function), [])
-    known.extend(fresh)
-    fresh.clear()
-    for compiled in known:
-        if graph is None:
-            if code := float(compiled.flag.numpy()):
-                trip(compiled, code, steps.flatten((args, kwargs)))
-        else:
-            watch_flag(compiled, args, kwargs)
+def looked_at(variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Of the variables that a step may have spoiled the weights, and the rest that is small (averages, metrics)."""
+    found = [v for v in variables if v.dtype.is_floating or v.dtype.is_complex]
+    return [v for v in found if v.trainable], [v for v in found if not v.trainable and steps.is_small(v)]
 
 
-def watch_flag(compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """In a graph that calls the function: a branch that is taken when the flag is set."""
+def named_outputs(outputs: Any) -> tuple[list[Any], list[str]]:
+    """The floating tensors among a function's results, with names for them."""
+    flat = [value for value in steps.flatten(outputs) if hasattr(value, "dtype")]
+    return floating(flat, [f"output {n}" if len(flat) > 1 else "output" for n in range(len(flat))])
+
+
+def eager_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a compiled function from eager code, and look at what it did."""
+    traces = internals_rerun.traces(function)
+    with gate.quiet():
+        before = read(used(traces)) if traces else first_state()
+    outputs = original(function, *args, **kwargs)
+    with gate.quiet():
+        traces = internals_rerun.traces(function)
+        symbols = steps.flatten((args, kwargs))
+        step = next((s for t in reversed(traces) if (s := step_of(t)) is not None and fits(s, symbols)), None)
+        if step is None:
+            return outputs
+        variables = used(traces)
+        weights, others = looked_at(variables)
+        results, labels = named_outputs(outputs)
+        values = [value for _, value in read([*weights, *others])]
+        sums = totals([*values, *results])
+    ids = {id(variable) for variable in variables}
+    look(step, sums, weights, [*names_of(others), *labels], symbols, [b for b in before if id(b[0]) in ids])
+    return outputs
+
+
+def first_state() -> list[tuple[Any, Any]]:
+    """Before a function's first call, when nobody knows what it uses: every variable that has a value."""
+    from . import state
+
+    return list(state.take().values)
+
+
+checks: dict[tuple[Any, ...], Any] = {}
+
+
+def totals(tensors: Sequence[Any]) -> np.ndarray:
+    """One number per eager tensor, not finite where an element is not."""
     import tensorflow as tf
 
-    arguments = steps.flatten((args, kwargs))
-    carried = [value for value in arguments if steps.portable(value)]
+    if not tensors:
+        return np.zeros(0)
+    key = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+    if key not in checks:
+        specs = [tf.TensorSpec(shape, dtype) for dtype, shape in key]
+        check = tf.function(lambda *values: tf.stack([total(value) for value in values]), autograph=False)
+        checks[key] = check.get_concrete_function(*specs)
+    return np.asarray(checks[key](*tensors))
+
+
+def names_of(variables: Sequence[Any]) -> list[str]:
+    """The variables' names, Keras' paths where there are some."""
+    return [getattr(v, "path", None) or str(v.name).removesuffix(":0") for v in variables]
+
+
+def step_of(trace: Any) -> Step | None:
+    """The Step that was made when the function was traced; None where nothing was watched for then."""
+    found = getattr(trace.graph, steps.MARK, None)
+    return found if isinstance(found, Step) else None
+
+
+def fits(step: Step, values: Sequence[Any]) -> bool:
+    """Whether a call with these flat arguments may have run this trace."""
+    symbols = steps.flatten((step.args, step.kwargs))
+    return len(symbols) == len(values) and all(
+        s.dtype == getattr(v, "dtype", s.dtype) and s.shape.is_compatible_with(np.shape(v))
+        for s, v in zip(symbols, values, strict=True)
+        if steps.portable(s)
+    )
+
+
+def graph_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a compiled function in a graph, with ops around the call that look at what it did."""
+    import tensorflow as tf
+
+    try:
+        trace = internals_numerics.trace_of(function, args, kwargs)
+    except Exception:  # the call itself raises it for the program
+        return original(function, *args, **kwargs)
+    step = step_of(trace)
+    with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
+        before = read(used([trace])) if step is not None else []
+    outputs = original(function, *args, **kwargs)
+    if step is None:
+        return outputs
+    with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
+        plant(step, before, steps.flatten((args, kwargs)), outputs)
+    return outputs
+
+
+def plant(step: Step, before: Values, arguments: list[Any], outputs: Any) -> None:
+    """After the call: a branch, taken when something is bad, that takes the step back, trips, and puts it in place."""
+    import tensorflow as tf
+
+    weights, others = looked_at([variable for variable, _ in before])
+    results, labels = named_outputs(outputs)
+    tensors = [*(value for _, value in read([*weights, *others])), *results]
+    if not tensors:
+        return
+    sums = tf.stack([total(tensor) for tensor in tensors])
+    after = read([variable for variable, _ in before])
     places = [index for index, value in enumerate(arguments) if steps.portable(value)]
+    labels = [*names_of(others), *labels]
 
-    def on_flag(code: Any, *values: Any) -> None:
+    def on_bad(sums: Any, *values: Any) -> None:
         real = list(arguments)
         for index, value in zip(places, values, strict=True):
             real[index] = value
-        trip(compiled, float(code), real)
+        look(step, sums.numpy(), weights, labels, real, None)
 
     def tripped() -> Any:
-        hook = internals.plant(on_flag, [code, *carried])
+        with tf.control_dependencies([write(variable, value) for variable, value in before]):
+            hook = internals.plant(on_bad, [sums, *(arguments[index] for index in places)])
         with tf.control_dependencies([hook]):
+            written = [write(variable, value) for variable, value in after]
+        with tf.control_dependencies([hook, *written]):
             return tf.identity(tf.constant(False))
 
-    with tf.name_scope("tfdb_gate"):
-        code = compiled.flag.read_value()
-        tf.cond(tf.equal(code, 0.0), lambda: tf.constant(True), tripped)
+    fine = tf.math.is_finite(tf.reduce_sum(sums))
+    internals_numerics.keep_branch_apart(tf.cond(fine, lambda: tf.constant(True), tripped))
 
 
-def trip(compiled: Compiled, code: float, arguments: Sequence[Any]) -> None:
-    """A flag was set: lower it and trip.  The arguments are the call's, in the order of the step's own."""
-    compiled.flag.assign(0.0)
-    if not gate.active:
+def look(
+    step: Step, sums: np.ndarray, weights: Sequence[Any], labels: Sequence[str], arguments: Any, before: Values | None
+) -> None:
+    """Trip where the sums of weights, or of what `labels` names, are bad.
+
+    `before` is None where a graph takes the step back.
+    """
+    if not gate.active or np.isfinite(sums).all():
         return
-    bit, kind = next((bit, name) for bit, name in KINDS.items() if int(code) & int(bit))
-    names = compiled.names.get(bit, ())
-    judged = gate.judge(kind, ["nan"]) or gate.judge(kind, ["inf"])
+    bad = tuple(badness(np.asarray(value)) for value in sums)
+    count = len(weights)
+    judged = gate.judge("update", bad[:count])
+    kind = "update" if judged is not None else "output"
+    judged = judged or gate.judge("output", bad[count:])
     if judged is None:
         return
-    step = compiled.step
+    names, arrays = [*names_of(weights), *labels], tuple(np.asarray(value) for value in sums)
+    if kind == "output":
+        names, arrays, bad, count = names[count:], arrays[count:], bad[count:], len(labels)
     symbols = steps.flatten((step.args, step.kwargs))
     values = {id(s): v for s, v in zip(symbols, arguments, strict=False) if internals.is_symbolic(s)}
-    values.update({id(symbol): start.read_value() for symbol, start in compiled.starts})
-    names = names or ("output",)
-    empty = tuple(np.zeros(()) for _ in names)
-    place = Place(step, kind, names)
-    gate.trip(Trip(place, *judged, empty, ("",) * len(names), values, gate.calls.current(), notes=[NOTE], xla=True))
+    trip = Trip(
+        Place(step, kind, tuple(names), count),
+        *judged,
+        arrays,
+        bad,
+        values,
+        gate.calls.current(),
+        notes=[NOTE],
+        xla=True,
+    )
+    taken_back(trip, before or ())
+
+
+def taken_back(trip: Trip, before: Values) -> None:
+    """Trip with the variables as they were before the step; what it wrote is put in place when the program goes on."""
+    with gate.quiet():
+        after = read([variable for variable, _ in before])
+        for variable, value in before:
+            write(variable, value)
+    gate.trip(trip)
+    with gate.quiet():
+        for variable, value in after:
+            write(variable, value)

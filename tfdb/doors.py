@@ -6,10 +6,9 @@ Doors: an optimizer's `apply`, its update of each weight, `variable.assign*` by 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,17 +146,15 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         graph = None if eagerly() else internals.current_graph()
         if graph is not None:
-            outputs = original(self, *args, **kwargs)
             if is_compiled(self) and not internals.is_xla(graph):
-                compiled.after_call(self, args, kwargs, graph)
-            return outputs
+                return compiled.graph_call(original, self, args, kwargs)
+            return original(self, *args, **kwargs)
         call = gate.calls.enter(self, args, kwargs)
         skips.around_call(call)
         try:
-            outputs = original(self, *args, **kwargs)
             if is_compiled(self):
-                compiled.after_call(self, args, kwargs, None)
-            return outputs
+                return compiled.eager_call(original, self, args, kwargs)
+            return original(self, *args, **kwargs)
         except Exception:
             if gate.meant is not None:
                 raise gate.meant from None
@@ -176,7 +173,7 @@ def is_compiled(function: Any) -> bool:
 
 def finish(step: Step, outputs: Any) -> Any:
     """The end of a traced function's body: its outputs, and the small state written in it, pass a gate."""
-    if gate.busy:
+    if gate.busy or step.xla:
         return outputs
     values: list[Any] = []
     names: list[str] = []
@@ -186,9 +183,6 @@ def finish(step: Step, outputs: Any) -> Any:
         values, names = floating([value for _, value in found], [name for name, _ in found])
     values += [value for graph, value, _ in step.pending if graph is step.graph]
     names += [name for graph, _, name in step.pending if graph is step.graph]
-    if step.xla:
-        compiled.finish(step, [v for v in values if internals.is_symbolic(v)], names)
-        return outputs
     symbolic = [(v, n) for v, n in zip(values, names, strict=True) if internals.is_symbolic(v)]
     if symbolic:
         plant(Place(step, "output", tuple(n for _, n in symbolic)), [v for v, _ in symbolic])
@@ -213,7 +207,7 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
             return replaying.apply(self, method, scaled, original, grads, args, kwargs)
         if skips.leaves_out(self):
             return getattr(self, "iterations", None)
-        if gate.busy:
+        if gate.busy or internals_numerics.under_xla():
             return original(self, grads, *args, **kwargs)
         pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
         gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
@@ -234,7 +228,7 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
             )
             gate.local.passed = passed
             try:
-                with gate.quiet(), compiled_guard(gradients, variables, scaled), deferred:
+                with gate.quiet(), deferred:
                     return original(self, given, *args, **kwargs)
             finally:
                 gate.local.passed = None
@@ -246,22 +240,6 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         return None
 
     return apply
-
-
-@contextlib.contextmanager
-def compiled_guard(gradients: list[Any], variables: list[Any], scaled: bool) -> Iterator[None]:
-    """In an XLA graph: every write inside the block keeps the old value when a gradient is not finite."""
-    graph = internals.current_graph()
-    step = compiled.of(graph) if graph is not None and not scaled and internals.is_xla(graph) else None
-    if step is None:
-        yield
-        return
-    tensors, names = floating(gradients, [name_of(variable) for variable in variables])
-    gate.local.compiled = compiled.check(step, compiled.GRADIENT, tensors, names)
-    try:
-        yield
-    finally:
-        gate.local.compiled = None
 
 
 def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> list[Any]:

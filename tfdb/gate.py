@@ -93,7 +93,6 @@ class Gate:
         self.notes: list[str] = []
         self.hits: dict[Watch, int] = {}
         self.passed_over: dict[Watch, int] = {}
-        self.compiled: dict[int, list[Any]] = {}
 
     @property
     def busy(self) -> bool:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tfdb.internals import private
+from tfdb.internals import current_graph, is_xla, private
 
 
 class NumericsCheck:
@@ -69,3 +69,15 @@ def keep_branch_apart(result: Any) -> None:
 def eagerly() -> Callable[[], bool]:
     """The function that says whether ops run at once on this thread, to be called at every step of a program."""
     return private("eager.context", "executing_eagerly")
+
+
+def under_xla() -> bool:
+    """Whether this thread traces a function that XLA compiles."""
+    graph = current_graph()
+    return graph is not None and is_xla(graph)
+
+
+def trace_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The trace that a call of a compiled `tf.function` will run, traced now where there is none; raises as the call."""
+    with private("eager.polymorphic_function.polymorphic_function", "OptionalXlaContext")(True):
+        return function.get_concrete_function(*args, **kwargs)

@@ -40,7 +40,6 @@ class Step:
     inner: bool = False
     gates: int = 0
     drawn: list[Any] = field(default_factory=list)
-    compiled: Any = None
     xla: bool = False
     losses: list[tuple[Any, Any]] = field(default_factory=list)
     checked: set[int] = field(default_factory=set)

@@ -143,7 +143,7 @@ def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
         "seen": seen,
         "during": during(trip),
         "clean": clean,
-        "skips": trip.xla or kind == "scaled",
+        "skips": kind == "scaled",
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, compiled, internals, internals_gate, replaying, skips, steps
+from . import blame, internals, internals_gate, replaying, skips, steps
 from .gate import Place, check_eager, floating, gate, plant
 
 
@@ -81,20 +81,11 @@ class Deferred:
         else:
             passed = self.gated(tensors, names)
         with tf.control_dependencies(passed):
-            for original, method, variable, value, args, kwargs in waiting:
-                if self.graph is not None and internals.is_xla(self.graph):
-                    value = compiled.assigned(self.graph, variable, value, method)
+            for original, _, variable, value, args, kwargs in waiting:
                 original(variable, identity(value), *args, **kwargs)
 
     def gated(self, tensors: list[Any], names: list[str]) -> list[Any]:
         """The gate of the waiting values in a graph: what their writes must wait for."""
-        import tensorflow as tf
-
-        if internals.is_xla(self.graph):
-            made, good = compiled.of(self.graph), getattr(gate.local, "compiled", None)
-            if made is not None and (update := compiled.check(made, compiled.UPDATE, tensors, names)) is not None:
-                gate.local.compiled = update if good is None else tf.logical_and(good, update)
-            return []
         step = steps.current()
         (others, labels), self.beside = self.beside, ([], [])
         place = Place(step, "update", (*names, *labels), len(names), optimizer=self.optimizer)
@@ -137,9 +128,7 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             value = entering(self, value, method, graph, sys._getframe(1))
             if skips.leaves_out(self):
                 return self
-        if graph is not None and internals.is_xla(graph):
-            value = compiled.assigned(graph, self, value, method)
-        elif graph is not None and (step := steps.current()) is not None:
+        if graph is not None and not internals.is_xla(graph) and (step := steps.current()) is not None:
             if not (getattr(gate.local, "ungated", False) and self.shape.rank):  # slots, that no replay will need
                 steps.remember(step, self)
             with after_gate(self, graph):
