@@ -99,6 +99,42 @@ def test_healthy_training_is_the_same_bit_for_bit(watched: Watched, optimizer: s
     assert not watched.trips
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_healthy_compiled_training_is_the_same_bit_for_bit(watched: Watched, optimizer: str) -> None:
+    def trained() -> list[np.ndarray]:
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(32, "relu"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+        model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
+        model.compile(optimizer, "mse", metrics=["mae"], jit_compile=True)
+        model.fit(X, Y, batch_size=4, epochs=4, verbose=0, shuffle=False)
+        return [*model.get_weights(), *(np.asarray(variable) for variable in model.optimizer.variables)]
+
+    plain = trained()
+    watched.start("nan", "inf")
+    assert all(np.array_equal(a, b) for a, b in zip(plain, trained(), strict=True))
+    assert not watched.trips
+
+
+def test_a_compiled_step_is_taken_back_at_the_stop_and_put_in_place_after_it(watched: Watched) -> None:
+    w, average = tf.Variable([1.0, 4.0]), tf.Variable(0.0, trainable=False)
+
+    @tf.function(jit_compile=True)
+    def step(x: tf.Tensor) -> tf.Tensor:
+        average.assign_add(1.0)
+        w.assign_sub(tf.math.log(x))
+        return tf.reduce_sum(w)
+
+    watched.start("nan", "inf")
+    step(tf.constant([1.0, 2.0]))
+    before, seen = w.numpy(), []
+    watched.during = lambda trip: seen.append((w.numpy(), average.numpy()))
+    step(tf.constant([1.0, -2.0]))
+    assert len(watched.trips) == 1 and watched.trips[0].variables == ("Variable",)
+    np.testing.assert_array_equal(seen[0][0], before)
+    assert seen[0][1] == 1.0 and average.numpy() == 2.0
+    assert np.isnan(w.numpy()[1])
+
+
 def test_a_hand_written_update_is_stopped(watched: Watched) -> None:
     watched.start("nan")
     w = tf.Variable([0.0, 1.0])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfdb import conditions, doors
-from tfdb.gate import Trip
+from tfdb.gate import Trip, gate
 from tfdb.replay import Origin, find_origin
 
 
@@ -150,8 +150,11 @@ def test_an_eager_step_is_run_again_from_its_tape(origins: list[Origin]) -> None
     assert report.line is not None and report.line.function == "step"
 
 
-def test_nan_under_xla_alone_is_said_to_be_so(origins: list[Origin]) -> None:
+def test_nan_under_xla_alone_is_said_to_be_so(origins: list[Origin], monkeypatch: pytest.MonkeyPatch) -> None:
     v = tf.Variable([0.0, 4.0])
+    at_stop: list[np.ndarray] = []
+    on_trip = gate.on_trip
+    monkeypatch.setattr(gate, "on_trip", lambda trip: (at_stop.append(v.numpy()), on_trip(trip)))
 
     @tf.function(jit_compile=True)
     def step() -> tf.Tensor:
@@ -164,7 +167,8 @@ def test_nan_under_xla_alone_is_said_to_be_so(origins: list[Origin]) -> None:
     report = origins[0].report
     assert (report.op, report.forward_op) == ("SqrtGrad", "Sqrt")
     assert any("XLA only" in note for note in report.notes)
-    np.testing.assert_array_equal(v.numpy(), [0.0, 4.0])
+    np.testing.assert_array_equal(at_stop, [[0.0, 4.0]])
+    np.testing.assert_array_equal(v.numpy(), [np.nan, 3.75])  # the program went on as it would have
 
 
 @pytest.mark.parametrize("masked", [True, False])

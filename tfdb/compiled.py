@@ -58,10 +58,11 @@ def write(variable: Any, value: Any) -> Any:
     return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
 
-def looked_at(variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Of the variables that a step may have spoiled the weights, and the rest that is small (averages, metrics)."""
+def looked_at(step: Step, variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Of the variables that a step may have spoiled the weights, and what else is small and no optimizer's own."""
     found = [v for v in variables if v.dtype.is_floating or v.dtype.is_complex]
-    return [v for v in found if v.trainable], [v for v in found if not v.trainable and steps.is_small(v)]
+    others = [v for v in found if not v.trainable and id(v) in step.statistics and steps.is_small(v)]
+    return [v for v in found if v.trainable], others
 
 
 def named_outputs(outputs: Any) -> tuple[list[Any], list[str]]:
@@ -83,7 +84,7 @@ def eager_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...
         if step is None:
             return outputs
         variables = used(traces)
-        weights, others = looked_at(variables)
+        weights, others = looked_at(step, variables)
         results, labels = named_outputs(outputs)
         values = [value for _, value in read([*weights, *others])]
         sums = totals([*values, *results])
@@ -160,7 +161,7 @@ def plant(step: Step, before: Values, arguments: list[Any], outputs: Any) -> Non
     """After the call: a branch, taken when something is bad, that takes the step back, trips, and puts it in place."""
     import tensorflow as tf
 
-    weights, others = looked_at([variable for variable, _ in before])
+    weights, others = looked_at(step, [variable for variable, _ in before])
     results, labels = named_outputs(outputs)
     tensors = [*(value for _, value in read([*weights, *others])), *results]
     if not tensors:

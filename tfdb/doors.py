@@ -6,6 +6,7 @@ Doors: an optimizer's `apply`, its update of each weight, `variable.assign*` by 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -142,7 +143,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     eagerly, local = internals_numerics.eagerly(), gate.local  # this is done at every step of the program
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not gate.active or getattr(local, "busy", 0):
+        if not gate.active or getattr(local, "busy", False):
             return original(self, *args, **kwargs)
         graph = None if eagerly() else internals.current_graph()
         if graph is not None:
@@ -208,7 +209,8 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         if skips.leaves_out(self):
             return getattr(self, "iterations", None)
         if gate.busy or internals_numerics.under_xla():
-            return original(self, grads, *args, **kwargs)
+            with contextlib.nullcontext() if gate.busy else Deferred(None):
+                return original(self, grads, *args, **kwargs)
         pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
         gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
         variables = targets(self, pairs, args, kwargs, len(gradients))
@@ -222,10 +224,8 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
                 return getattr(self, "iterations", None)
             ready = after(passed, gradients)
             given = list(zip(ready, [v for _, v in pairs], strict=True)) if pairs is not None else ready
-            finite = not late and internals_gate.has_finite_update(self)
-            deferred = Deferred(
-                None if scaled or finite else variables, beside(more, names) if late else ([], []), optimizer=self
-            )
+            free = scaled or (not late and internals_gate.has_finite_update(self))
+            deferred = Deferred(None if free else variables, beside(more, names) if late else ([], []), optimizer=self)
             gate.local.passed = passed
             try:
                 with gate.quiet(), deferred:

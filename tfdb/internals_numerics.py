@@ -78,6 +78,6 @@ def under_xla() -> bool:
 
 
 def trace_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The trace that a call of a compiled `tf.function` will run, traced now where there is none; raises as the call."""
+    """The trace that a call of a compiled `tf.function` will run, traced now if need be; raises as the call."""
     with private("eager.polymorphic_function.polymorphic_function", "OptionalXlaContext")(True):
         return function.get_concrete_function(*args, **kwargs)

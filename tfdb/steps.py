@@ -28,7 +28,8 @@ class Step:
     """One traced function.
 
     `draws_data` says that an argument is a dataset or an iterator: then the step begins in a function called from
-    here, which gets the batch as an argument, if there is one.
+    here, which gets the batch as an argument, if there is one.  `statistics` are the ids of variables that it writes
+    under XLA other than in an optimizer.
     """
 
     function: Callable[..., Any]
@@ -44,6 +45,7 @@ class Step:
     losses: list[tuple[Any, Any]] = field(default_factory=list)
     checked: set[int] = field(default_factory=set)
     written: list[Any] = field(default_factory=list)
+    statistics: set[int] = field(default_factory=set)
     passes: list[Any] = field(default_factory=list)
 
     @property

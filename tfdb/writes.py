@@ -128,7 +128,11 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             value = entering(self, value, method, graph, sys._getframe(1))
             if skips.leaves_out(self):
                 return self
-        if graph is not None and not internals.is_xla(graph) and (step := steps.current()) is not None:
+        if graph is not None and internals.is_xla(graph):
+            if not getattr(gate.local, "ungated", False):
+                for compiled in steps.chain(graph):
+                    compiled.statistics.add(id(self))
+        elif graph is not None and (step := steps.current()) is not None:
             if not (getattr(gate.local, "ungated", False) and self.shape.rank):  # slots, that no replay will need
                 steps.remember(step, self)
             with after_gate(self, graph):
