@@ -9,6 +9,7 @@ it is run again; going on puts its results in place.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,10 @@ def is_readable(variable: Any) -> bool:
     """Whether the variable belongs to eager code, not to a graph."""
     handle = getattr(variable, "handle", None)
     return handle is not None and not internals.is_symbolic(handle)
+
+
+known: weakref.WeakKeyDictionary[Any, list[Step]] = weakref.WeakKeyDictionary()
+fresh: list[Step] = []  # traced by the call that goes on now; by a twin of its function, if there is one
 
 
 def used(traces: Sequence[Any]) -> list[Any]:
@@ -73,17 +78,18 @@ def named_outputs(outputs: Any) -> tuple[list[Any], list[str]]:
 
 def eager_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a compiled function from eager code, and look at what it did."""
-    traces = internals_rerun.traces(function)
+    found = known.setdefault(function, [])
     with gate.quiet():
-        before = read(used(traces)) if traces else first_state()
+        before = read(used(found)) if found else first_state()
     outputs = original(function, *args, **kwargs)
     with gate.quiet():
-        traces = internals_rerun.traces(function)
+        found.extend(fresh)
+        fresh.clear()
         symbols = steps.flatten((args, kwargs))
-        step = next((s for t in reversed(traces) if (s := step_of(t)) is not None and fits(s, symbols)), None)
+        step = next((each for each in reversed(found) if fits(each, symbols)), None)
         if step is None:
             return outputs
-        variables = used(traces)
+        variables = used(found)
         weights, others = looked_at(step, variables)
         results, labels = named_outputs(outputs)
         values = [value for _, value in read([*weights, *others])]
@@ -147,8 +153,9 @@ def graph_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...
     except Exception:  # the call itself raises it for the program
         return original(function, *args, **kwargs)
     step = step_of(trace)
+    fresh.clear()
     with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
-        before = read(used([trace])) if step is not None else []
+        before = read(used([step])) if step is not None else []
     outputs = original(function, *args, **kwargs)
     if step is None:
         return outputs

@@ -174,6 +174,8 @@ def is_compiled(function: Any) -> bool:
 
 def finish(step: Step, outputs: Any) -> Any:
     """The end of a traced function's body: its outputs, and the small state written in it, pass a gate."""
+    if step.xla and not gate.busy:
+        compiled.fresh.append(step)
     if gate.busy or step.xla:
         return outputs
     values: list[Any] = []

@@ -123,6 +123,8 @@ def carried(trip: Trip) -> Known:
 def held(trip: Trip) -> dict[int, Any]:
     """What small variables held when the step began, by the id of their handle."""
     step = trip.place.step
+    if trip.xla and step is not None:  # the whole step is taken back: its variables hold what it began with
+        return {id(v.handle): v.read_value() for v in step.graph.variables if not internals.is_symbolic(v.handle)}
     before = step.before.values() if step is not None else ()
     return {id(v.handle): trip.values[id(symbol)] for v, symbol in before if id(symbol) in trip.values}
 
