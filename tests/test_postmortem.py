@@ -632,3 +632,26 @@ def test_a_kept_symbolic_tensor_whose_value_is_wanted_in_eager_code_is_a_leak(lo
     text = text_of(wreck)
     assert "is a symbolic tensor of the graph of call()" in text and "kept it while" in text
     assert "is traced into a graph" not in text
+
+
+def test_an_op_with_lists_of_types_and_shapes_fails_at_the_element_that_is_bad() -> None:
+    def record(**numbers: int) -> bytes:
+        lists = {name: tf.train.Int64List(value=[number]) for name, number in numbers.items()}
+        features = {name: tf.train.Feature(int64_list=values) for name, values in lists.items()}
+        return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+    def parse(row: tf.Tensor) -> tf.Tensor:
+        parts = tf.io.parse_single_example(row, {name: tf.io.FixedLenFeature([], tf.int64) for name in ("a", "b")})
+        return parts["a"] + parts["b"]
+
+    rows = [record(a=1, b=2), record(a=3, b=4), record(a=5)]
+    made = Keeper()
+    made.install()
+    try:
+        dataset = tf.data.Dataset.from_tensor_slices(rows).map(parse)
+        wreck = examined(lambda: list(dataset), made)
+    finally:
+        made.remove()
+    frame = frames_of(wreck)[-1]
+    assert frame.function == "parse" and frame.names["row"].numpy() == rows[2]
+    assert "element 2 fails" in text_of(wreck)

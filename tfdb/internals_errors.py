@@ -211,8 +211,7 @@ def op_facts(op: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """An op's attributes as an eager call takes them, flat, and the names of its inputs."""
     attributes: list[Any] = []
     for attribute in op.op_def.attr:
-        value = op.get_attr(attribute.name)
-        attributes += [attribute.name, value.as_datatype_enum if hasattr(value, "as_datatype_enum") else value]
+        attributes += [attribute.name, eager_attribute(op.get_attr(attribute.name))]
     names: list[str] = []
     for argument in op.op_def.input_arg:
         count = int(op.get_attr(argument.number_attr)) if argument.number_attr else 1
@@ -220,6 +219,15 @@ def op_facts(op: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
             count = len(op.get_attr(argument.type_list_attr))
         names += [argument.name] if count == 1 else [f"{argument.name}[{n}]" for n in range(count)]
     return tuple(attributes), tuple(names)
+
+
+def eager_attribute(value: Any) -> Any:
+    """An attribute of a graph's op as an eager op takes it: types by their numbers, shapes as `TensorShape`s."""
+    if isinstance(value, list | tuple):
+        return [eager_attribute(each) for each in value]
+    if hasattr(value, "unknown_rank"):  # a TensorShapeProto
+        return private("framework.tensor_shape", "TensorShape")(value)
+    return getattr(value, "as_datatype_enum", value)
 
 
 def run_op(op_type: str, outputs: int, inputs: Sequence[Any], attributes: tuple[Any, ...]) -> None:
