@@ -64,7 +64,7 @@ def test_the_line_that_called_is_told_while_a_session_watches(tf: Any) -> None:
         """
         ...
         (tfdb) retraces
-        nothing was traced yet
+        no trace is on record yet: python -m tfdb records them from the start
         (tfdb) c
         ...
         (tfdb) retraces scaled

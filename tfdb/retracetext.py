@@ -76,7 +76,7 @@ def overview(entries: Sequence[TraceRow], width: int) -> str:
     Of a library's functions that one line had made again and again only the first few are shown.
     """
     if not entries:
-        return "nothing was traced yet"
+        return "no trace is on record yet: python -m tfdb records them from the start"
     by_line: Counter[Any] = Counter((entry.name, entry.caller) for entry in entries if entry.caller is not None)
     seen = Counter[Any]()
     shown = []
