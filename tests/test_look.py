@@ -206,7 +206,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     with pytest.raises(TfdbError, match="plots need plotext, which is not installed: pip install"):
         plots.text(made, 80, 10, False)
     with pytest.raises(TfdbError, match="plots need matplotlib"):
-        plots.png(made, "x.png")
+        plots.png([made], "x.png")
 
 
 def test_heat_maps_need_no_library_and_show_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,11 @@ def is_numeric(dtype: np.dtype) -> bool:
     return dtype.kind in "biufc" or (dtype.kind == "V" and not issubclass(dtype.type, np.void))
 
 
+def is_small(dtype: np.dtype) -> bool:
+    """Whether this is a type of ml_dtypes, which numpy neither prints in columns nor mixes with its own."""
+    return is_numeric(dtype) and (dtype.kind == "V" or (dtype.kind == "f" and dtype.itemsize == 1))
+
+
 def merge(parts: list[Moments]) -> Moments:
     """The moments of all parts' elements together. Scaled by the largest magnitude, so that float64 never overflows."""
     some = [part for part in parts if part.finite]

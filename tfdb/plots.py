@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import render
+from .blocks import measure
 from .errors import TfdbError
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -21,6 +23,7 @@ BINS = 40
 SAMPLE = 1 << 20  # elements of a histogram; more are sampled, the same ones each time
 SHADES = " ░▒▓█"
 PALETTE = (53, 54, 60, 24, 31, 30, 36, 35, 71, 107, 149, 185, 227)  # of 256 colours: viridis, coarsely
+TOO_FAR = "its range is larger than the largest number: divide it first, for example by 2"
 LINE, MAP, PICTURE, BARS = "line", "map", "picture", "bars"
 MOST_CHANNELS = 4  # of a last axis that is colour
 
@@ -70,8 +73,22 @@ def histogram(array: np.ndarray, title: str) -> Drawing:
         notes.append(f"{flat.size - finite.size} not finite, left out")
     if not finite.size:
         raise TfdbError("no finite number to count")
-    counts, edges = np.histogram(finite.astype(np.float64), BINS)
+    counts, edges = counted(finite.astype(np.float64))
     return Drawing(BARS, counts, title, edges, tuple(notes))
+
+
+def counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The counts and edges of `BINS` bins; the bins are wider than the values' range where floats cannot split that.
+
+    Raises:
+        TfdbError: the range is larger than the largest float.
+    """
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite(high - low):
+        raise TfdbError(TOO_FAR)
+    narrow = 4 * BINS * float(np.spacing(max(abs(low), abs(high))))
+    limits = (low - narrow, high + narrow) if 0 < high - low < narrow else None
+    return np.histogram(values, BINS, limits)
 
 
 def drawing(array: np.ndarray, title: str) -> Drawing:
@@ -83,17 +100,25 @@ def drawing(array: np.ndarray, title: str) -> Drawing:
         TfdbError: a scalar, or more axes than a batch of images has.
     """
     array = numbers(array)
-    notes = []
+    over: list[int] = []
     while array.ndim > 3 or (array.ndim == 3 and not is_picture(array)):
-        notes.append(f"element 0 of {array.shape[0]}")
+        over.append(array.shape[0])
         if not array.shape[0]:
             raise TfdbError("it is empty")
         array = array[0]
+    notes = [f"element {'0' if len(over) == 1 else [0] * len(over)} of {' × '.join(map(str, over))}"] if over else []
     if array.ndim == 3:
         array, notes = (array[..., 0], notes) if array.shape[-1] in (1, 2) else (array[..., :3], notes)
         return Drawing(PICTURE, array, title, notes=tuple(notes))
     if array.ndim == 0 or not array.size:
         raise TfdbError("plot takes an array of one axis or more, with elements in it: pt shows this one")
+    if array.ndim == 1:
+        found = measure(array)
+        if not found.finite:
+            raise TfdbError("no finite number to draw")
+        if not np.isfinite(float(found.maximum) - float(found.minimum)):
+            raise TfdbError(TOO_FAR)
+        notes += [f"{array.size - found.finite} not finite"] if found.finite < array.size else []
     return Drawing(LINE if array.ndim == 1 else MAP, array, title, notes=tuple(notes))
 
 
@@ -137,6 +162,8 @@ def text(made: Drawing, width: int, height: int, color: bool) -> str:
             body = coloured(small) if color else shaded(small)
         low, high = finite_range(values)
         scale = f"{render.number(low)} {SHADES.strip() if not color else 'to'} {render.number(high)}"
+        if low == high:
+            scale = f"all {render.number(low)}" if np.isfinite(values).any() else "no finite number"
         lines = [head, *body, f"{scale}   {values.shape[0]} × {values.shape[1]}, rows down"]
     else:
         lines = [head, *curve(made, width, height, color)]
@@ -167,16 +194,23 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
 
 def segments(values: np.ndarray, most: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """The finite stretches of a line as places and values, a long line by the lowest and highest of each piece."""
-    places = np.arange(values.size)
-    values = values.astype(np.float64)
-    if values.size > 2 * most:
-        pieces = np.array_split(places, most)
-        kept = [piece[[function(np.where(np.isfinite(values[piece]), values[piece], fill))]]
-                for piece in pieces for function, fill in ((np.argmin, np.inf), (np.argmax, -np.inf))]  # fmt: skip
-        places = np.unique(np.concatenate(kept))
+    places = np.arange(values.size) if values.size <= 2 * most else extremes(values, most)
     good = np.isfinite(values[places])
     runs = np.split(places, np.flatnonzero(np.diff(good.astype(int))) + 1)
-    return [(run, values[run]) for run in runs if run.size and np.isfinite(values[run[0]])]
+    return [(run, values[run].astype(np.float64)) for run in runs if run.size and np.isfinite(values[run[0]])]
+
+
+def extremes(values: np.ndarray, pieces: int) -> np.ndarray:
+    """The places of the lowest and the highest finite value of each of so many pieces, in order."""
+    kept: set[int] = set()
+    start = 0
+    for piece in np.array_split(values, pieces):
+        good = None if np.isfinite(piece.min()) and np.isfinite(piece.max()) else np.isfinite(piece)
+        low = piece if good is None else np.where(good, piece, np.inf)
+        high = piece if good is None else np.where(good, piece, -np.inf)
+        kept |= {start + int(low.argmin()), start + int(high.argmax())}
+        start += piece.size
+    return np.array(sorted(kept))
 
 
 def gray(values: np.ndarray) -> np.ndarray:
@@ -245,8 +279,8 @@ def in_true_colour(picture: np.ndarray, height: int, width: int) -> list[str]:
     return ["".join(f"\x1b[38;2;{r};{g};{b}m█" for r, g, b in row) + render.RESET for row in pixels]
 
 
-def png(made: Drawing, path: str) -> None:
-    """Write the drawing to a PNG file.
+def png(drawings: Sequence[Drawing], path: str) -> None:
+    """Write a drawing, or several curves over each other, to a PNG file.
 
     Raises:
         TfdbError: matplotlib is not installed, or the file cannot be written.
@@ -254,20 +288,48 @@ def png(made: Drawing, path: str) -> None:
     figures = library("matplotlib.figure")
     figure = figures.Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(" · ".join([made.title, *made.notes]))
+    made = drawings[0]
+    if len(drawings) == 1:
+        axes.set_title(plain_title(" · ".join([made.title, *made.notes])))
     if made.edges is not None:
         axes.stairs(made.values, made.edges, fill=True)
     elif made.kind == LINE:
-        axes.plot(made.values)
+        for each in drawings:
+            line(axes, each, len(drawings) > 1)
     elif made.kind == MAP:
-        figure.colorbar(axes.imshow(made.values, aspect="auto", interpolation="nearest"), ax=axes)
+        figure.colorbar(axes.imshow(as_map(made.values), aspect="auto", interpolation="nearest"), ax=axes)
     else:
         axes.imshow(as_picture(made.values), cmap="gray" if made.values.ndim == 2 else None)
         axes.set_axis_off()
     try:
-        figure.savefig(path)
+        figure.savefig(path, format="png")
     except (OSError, ValueError) as error:
         raise TfdbError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def plain_title(text: str) -> str:
+    """A title that matplotlib does not take for mathematics."""
+    return render.shorten(text.replace("$", r"\$"), 90)
+
+
+def line(axes: Any, made: Drawing, named: bool) -> None:
+    """A curve, dots where a value stands alone, red crosses on the axis where one is not finite."""
+    good = np.isfinite(made.values)
+    finite = np.where(good, made.values, np.nan)
+    beside = np.concatenate([[False], good[:-1]]) | np.concatenate([good[1:], [False]])
+    alone = np.flatnonzero(good & ~beside).tolist()
+    options = {"marker": "o", "markersize": 4, "markevery": alone} if alone else {}
+    axes.plot(finite, label=plain_title(made.title) if named else None, **options)
+    bad = np.flatnonzero(~good)
+    if bad.size:
+        axes.plot(bad, np.zeros(bad.size), "rx", transform=axes.get_xaxis_transform(), clip_on=False)
+    if named:
+        axes.legend()
+
+
+def as_map(values: np.ndarray) -> np.ndarray:
+    """A matrix as matplotlib takes it, bools as numbers; what is not finite is left blank."""
+    return np.ma.masked_invalid(values.astype(np.float64))
 
 
 def as_picture(values: np.ndarray) -> np.ndarray:

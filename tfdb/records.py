@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 Scalar = bool | int | float | complex | str
 
@@ -76,3 +79,23 @@ class TableRow:
 
     name: str
     summary: TensorSummary
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The elements that a value holds as an array, and where in the value each of them is.
+
+    `layout` says which elements are stored where the array is not the whole value: the row splits of a ragged tensor,
+    outermost first; the indices of a sparse one; the row numbers of slices. `place` turns an index of the array into
+    one of the value; None where they are the same.
+    """
+
+    array: np.ndarray
+    kind: str = "array"
+    shape: tuple[int | None, ...] | None = None
+    place: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+    layout: tuple[np.ndarray, ...] = ()
+
+    def at(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """Where in the value the element of that index is."""
+        return self.place(index) if self.place is not None and index else index

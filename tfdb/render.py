@@ -272,7 +272,7 @@ def _content(summary: TensorSummary) -> list[_Cell]:
     if not summary.size:
         return [_Cell(summary.word)] if summary.word else []
     if summary.text is not None:
-        return [_Cell(_values_text(summary), RANGE), *_text_cells(summary)]
+        return [_Cell(_clean(_values_text(summary))), *_text_cells(summary)]
     if summary.size == 1 and summary.values:
         return [_Cell(_values_text(summary), bad=not summary.finite)]
     if summary.word == "all nan":

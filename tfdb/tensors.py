@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .records import NonFinite, TableRow, TensorSummary
+from .records import NonFinite, Stored, TableRow, TensorSummary
 from .render import tensor_line, tensor_table
 from .structures import Child, children, is_number_array, leaves
 from .summarize import short_text, summarize
@@ -36,6 +36,7 @@ class _Leaf:
     reason: str = ""
     notes: tuple[str, ...] = ()
     place: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+    layout: tuple[np.ndarray, ...] = ()
 
 
 def summary(x: Any, width: int | None = None) -> str:
@@ -77,13 +78,29 @@ def to_array(value: Any) -> np.ndarray:
     A sparse, ragged or IndexedSlices value gives its stored values only. The array may be read-only. Raises ValueError,
     saying why, for values without elements: symbolic tensors, handles, specs, TensorArrays and the like.
     """
+    return stored(value).array
+
+
+def stored(value: Any) -> Stored:
+    """As `to_array`, with the places of the elements in a sparse, ragged or IndexedSlices value."""
     try:
         leaf = _leaf(value)
         if leaf.elements is not None:
-            return _read(leaf.elements)
+            return Stored(_plain(_read(leaf.elements)), leaf.kind, leaf.shape, leaf.place, leaf.layout)
     except Exception as error:
         raise ValueError(f"cannot read this {type(value).__name__}: {_first_line(error)}") from error
-    raise ValueError(leaf.reason or f"{type(value).__name__} has no elements")
+    told = leaf.reason if leaf.kind not in ("object", "dataset") else ""
+    raise ValueError(told or f"{'None' if value is None else article(type(value).__name__)} has no elements to show")
+
+
+def article(name: str) -> str:
+    """The name with "a" or "an" before it."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name.strip('_')}"
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Quantised types, records of one field in numpy, as their integers."""
+    return array[array.dtype.names[0]] if array.dtype.names is not None and len(array.dtype.names) == 1 else array
 
 
 def short_device(device: str | None) -> str:
@@ -106,7 +123,7 @@ def _rows(value: Any) -> list[TableRow]:
     omitted = 0
     for path, child in leaves(value):
         if len(rows) < MAX_ROWS:
-            rows.append(TableRow(_row_name(path, child), describe_leaf(child)))
+            rows.append(TableRow(row_name(path, child), describe_leaf(child)))
         else:
             omitted += 1
     if omitted:
@@ -114,7 +131,8 @@ def _rows(value: Any) -> list[TableRow]:
     return rows
 
 
-def _row_name(path: tuple[Child, ...], value: Any) -> str:
+def row_name(path: tuple[Child, ...], value: Any) -> str:
+    """How a leaf is called in a table: its path in the structure, or a variable in a sequence by its own name."""
     name = ""
     if path and path[-1].by_position:
         try:
@@ -239,7 +257,7 @@ def _ragged_facts(value: Any, inner: _Leaf) -> dict[str, Any]:
             flat, tail = row, (flat - int(partition[row]), *tail)
         return (flat, *tail)
 
-    return {"notes": (rows,), "place": place}
+    return {"notes": (rows,), "place": place, "layout": tuple(splits)}
 
 
 def _sparse_leaf(tf: Any, value: Any) -> _Leaf:
@@ -254,6 +272,7 @@ def _sparse_leaf(tf: Any, value: Any) -> _Leaf:
         kind="sparse",
         shape=shape,
         notes=(f"sparse: {len(indices)} of {total} stored",),
+        layout=(indices,),
         place=lambda index: tuple(int(i) for i in indices[index[0]]),
     )
 
@@ -272,6 +291,7 @@ def _slices_leaf(tf: Any, value: Any) -> _Leaf:
         kind="slices",
         shape=shape,
         notes=(f"slices: {indices.size} rows{twice}",),
+        layout=(indices,),
         place=lambda index: (int(indices[index[0]]), *index[1:]),
     )
 

@@ -1,6 +1,7 @@
 """Commands on whole functions: their graphs as text and files, and why they were traced."""
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +214,13 @@ def arguments_text(tree: ast.Call) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message, without TensorFlow's names of nodes and ops around it."""
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:  # its own __str__ may raise
+        text = ""
+    lines = re.sub(r"\{\{[^}]*\}\}\s*|\s*\[Op:[^\]]*\].*", "", text).strip().splitlines()
+    return (lines or [type(error).__name__])[0]
 
 
 def write(option: str, path: str, source: Source) -> str:

@@ -1,21 +1,26 @@
 """Commands that show tensors: one line, values, statistics by axis, pictures, differences."""
 
 import ast
+import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfdb import differences, internals_events, plots, render, tensors, values
+from tfdb import differences, internals_events, plots, render, summarize, tensors, values
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.records import TensorSummary
+from tfdb.records import Stored, TensorSummary
+from tfdb.structures import children, leaves
 
 PICTURES = ("--png", "--tb")
 PLOT_HEIGHT = 18
+SMALL_HEIGHT = 10  # of each of several curves
+MOST_CURVES = 12
 
 
 class TensorCommands(PromptBase):
@@ -48,22 +53,22 @@ class TensorCommands(PromptBase):
             else:
                 self.message(render.tensor_table(found, width, color))
             if chosen:
-                self.show_more(array_of(value), chosen)
+                self.show_more(stored_of(value, "pt", expression), chosen)
         except TfdbError as error:
             self.error(str(error))
 
-    def show_more(self, array: np.ndarray, chosen: dict[str, str]) -> None:
+    def show_more(self, value: Stored, chosen: dict[str, str]) -> None:
         """What the options of `pt` ask for."""
         width, color = render.terminal_width(), self.in_colour()
         marked = values.span(chosen["-r"]) if "-r" in chosen else None
         if "--axis" in chosen:
-            self.page(values.axis_text(array, chosen["--axis"], width, color))
+            self.page(values.axis_text(value, chosen["--axis"], width, color))
         if marked is not None:
-            self.message(values.span_text(array, marked))
-        if "-a" in chosen or (marked is not None and array.size <= values.FEW):
-            self.page(values.values_text(array, width, marked, color))
+            self.message(values.span_text(value, marked))
+        if "-a" in chosen or (marked is not None and value.array.size <= values.FEW):
+            self.page(values.stored_text(value, width, marked, color))
         if "-s" in chosen:
-            self.message(values.save(array, chosen["-s"]))
+            self.message(values.save(value, chosen["-s"]))
 
     def page(self, text: str) -> None:
         """Show a text, through a pager where it is longer than the terminal."""
@@ -89,12 +94,13 @@ class TensorCommands(PromptBase):
     def do_plot(self, arg: str) -> None:
         """plot EXPRESSION [--png FILE] [--tb LOGDIR]
 
-        A tensor as a picture in the terminal: a line for one axis or a list of numbers, a heat map for two, a picture
-        for images (height, width, channels; the first of a batch). --png writes a file, --tb an event file for
-        TensorBoard.
+        A tensor as a picture in the terminal: a line for one axis or a list of numbers, one for each entry of a Keras
+        history or another dict of such lists, a heat map for two axes, a picture for images (height, width, channels;
+        the first of a batch). --png writes a file, --tb an event file for TensorBoard.
 
         Example:
             (tfdb) plot losses
+            (tfdb) plot model.history
             (tfdb) plot images[0] --png first.png
         """
         self.draw(arg, "plot")
@@ -105,19 +111,25 @@ class TensorCommands(PromptBase):
             expression, chosen = options.parse(arg, (), PICTURES)
             if not expression:
                 raise TfdbError(f"{command} takes an expression, for example `{command} x`")
-            array = array_of(self.value_of(expression))
-            title = f"{expression} {array.dtype.name}{differences.shape_text(array.shape)}"
+            value = self.value_of(expression)
+            curves = histories(value) if command == "plot" else {}
+            arrays = {f"{expression}{name}": array for name, array in curves.items()}
+            arrays = arrays or {expression: stored_of(value, command, expression).array}
             make = plots.histogram if command == "hist" else plots.drawing
+            made = [make(array, titled(name, array)) for name, array in arrays.items()]
             if "--png" in chosen:
-                plots.png(make(array, title), chosen["--png"])
-                self.message(f"{chosen['--png']}: {Path(chosen['--png']).stat().st_size} bytes")
+                path = Path(chosen["--png"]).expanduser()
+                plots.png(made, str(path))
+                self.message(f"{path}: {path.stat().st_size} bytes")
             if "--tb" in chosen:
-                folder = chosen["--tb"]
-                internals_events.write_tensor(folder, expression, array, command == "hist")
-                self.message(f"event file in {folder}: tensorboard --logdir {folder}")
+                folder = str(Path(chosen["--tb"]).expanduser())
+                for name, array in arrays.items():
+                    internals_events.write_tensor(folder, name, plots.numbers(array), command == "hist")
+                self.message(f"event file in {folder}: tensorboard --logdir {shlex.quote(folder)}")
             if not chosen:
                 width = render.terminal_width()
-                self.message(plots.text(make(array, title), width, PLOT_HEIGHT, self.in_colour()))
+                height = PLOT_HEIGHT if len(made) == 1 else SMALL_HEIGHT
+                self.page("\n".join(plots.text(each, width, height, self.in_colour()) for each in made))
         except TfdbError as error:
             self.error(str(error))
 
@@ -126,6 +138,7 @@ class TensorCommands(PromptBase):
 
         What differs between two tensors or structures: shapes and dtypes first, then how many elements, the largest
         absolute and relative difference with their places, NaN in one only, and the tolerance at which they agree.
+        Of structures the leaves at the same paths are compared, and those that differ are shown.
 
         Example:
             (tfdb) tdiff layer(x), layer(x, training=True)
@@ -133,7 +146,7 @@ class TensorCommands(PromptBase):
         try:
             a, b = self.two_values(arg)
             width = render.terminal_width()
-            self.message("\n".join(differences_of(a, b, width)))
+            self.page("\n".join(differences_of(a, b, width)))
         except TfdbError as error:
             self.error(str(error))
 
@@ -157,35 +170,92 @@ class TensorCommands(PromptBase):
         return hasattr(self, "shell") and sys.stdout.isatty()
 
 
-def array_of(value: Any) -> np.ndarray:
+def stored_of(value: Any, command: str, expression: str) -> Stored:
     """The elements of a tensor, or of a sequence of scalars such as a history of losses.
 
     Raises:
         TfdbError: it has none.
     """
     try:
-        return tensors.to_array(value)
+        return tensors.stored(value)
     except ValueError as error:
         if isinstance(value, list | tuple) and value:
             try:
-                stacked = np.stack([tensors.to_array(each) for each in value])
-                return stacked
+                return Stored(np.stack([tensors.to_array(each) for each in value]))
             except ValueError:
                 pass
+        if (parts := parts_of(value)) is not None:
+            taken = "" if not parts else f": take one, {command} {expression}{parts[0]}"
+            raise TfdbError(f"this is a structure of {len(parts)} values{taken}") from error
         raise TfdbError(str(error)) from error
+
+
+def parts_of(value: Any) -> list[str] | None:
+    """The paths to the leaves of a structure; None for a leaf."""
+    try:
+        if children(value) is None:
+            return None
+    except Exception:  # it refuses to be looked at
+        return None
+    inside = (
+        "" if isinstance(value, Mapping | list | tuple) else ".weights" if hasattr(value, "weights") else ".variables"
+    )
+    found = ["".join(child.step for child in path) for path, _ in leaves(value)]
+    return [f"{inside}{path}" if path.startswith("[") else path for path in found]
+
+
+def histories(value: Any) -> dict[str, np.ndarray]:
+    """The curves of a Keras history, or of a dict of lists of numbers; none for anything else."""
+    found = value if isinstance(value, Mapping) else None
+    if found is None and type(value).__name__ == "History":
+        found = value.history
+    curves: dict[str, np.ndarray] = {}
+    for key, numbers in list(found.items())[:MOST_CURVES] if found else ():
+        try:
+            array = tensors.to_array(numbers)
+        except ValueError:
+            return {}
+        if array.ndim != 1 or not array.size:
+            return {}
+        curves[f"[{key!r}]"] = array
+    return curves
+
+
+def titled(name: str, array: np.ndarray) -> str:
+    """What stands over a picture."""
+    return f"{name} {summarize.dtype_name(array)}{differences.shape_text(array.shape)}"
 
 
 def differences_of(a: Any, b: Any, width: int) -> list[str]:
     """The differences of two values; of two structures, of the leaves at the same paths."""
-    from tfdb.structures import leaves
-
-    one, other = ({"".join(child.step for child in path): leaf for path, leaf in leaves(value)} for value in (a, b))
-    if set(one) == {""} or set(other) == {""}:
-        return [differences.difference_text(differences.difference(array_of(a), array_of(b)), width)]
-    lines = [f"{path}: only in {'the first' if path in one else 'the second'}" for path in one.keys() ^ other.keys()]
-    for path in one:
-        if path in other:
-            lines.append(path.strip())
-            found = differences.difference(array_of(one[path]), array_of(other[path]))
-            lines.append(differences.difference_text(found, width))
+    one, other = ({"".join(child.step for child in path): (path, leaf) for path, leaf in leaves(v)} for v in (a, b))
+    if "" in one or "" in other:
+        return leaf_difference(a, b, width)[1].split("\n")
+    names = [f"{path}: only in the first" for path in one if path not in other]
+    lines = [*names, *(f"{path}: only in the second" for path in other if path not in one)]
+    shared = [path for path in one if path in other]
+    equal = 0
+    for path in shared:
+        alike, text = leaf_difference(one[path][1], other[path][1], width)
+        equal += alike
+        if not alike:
+            lines += [tensors.row_name(*one[path]), text]
+    if equal or not shared:
+        lines.append(f"{'all' if equal == len(shared) else f'{equal} of'} {len(shared)} leaves equal")
     return lines
+
+
+def leaf_difference(a: Any, b: Any, width: int) -> tuple[bool, str]:
+    """Whether two leaves are equal, and how they differ.
+
+    Raises:
+        TfdbError: that cannot be told.
+    """
+    try:
+        found = differences.of_stored(tensors.stored(a), tensors.stored(b))
+        return found.unequal == 0 and found.shapes[0] == found.shapes[1], differences.difference_text(found, width)
+    except ValueError:
+        lines = [tensors.summary(each, width) for each in (a, b)]
+    if a is b:
+        return True, f"both {lines[0]}: the same"
+    return False, f"not compared, one has no elements\n  {lines[0]}\n  {lines[1]}"
