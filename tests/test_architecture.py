@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
     "prompt": {
-        "tfdb", "__main__", "prompt", "entry", "program", "imports", "interrupts", "interrupted", "uncaught",
+        "tfdb", "__main__", "prompt", "entry", "program", "interrupts", "interrupted", "uncaught",
         "watchstops", "spawned", "waiting", "commands", "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops", "headers"},
@@ -28,7 +28,7 @@ ROWS = {
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
-        "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "watching",
+        "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "imports", "watching",
         "recorder", "replaying", "opwise", "skips", "told", "near",
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normslopes", "normreport",

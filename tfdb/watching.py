@@ -5,18 +5,14 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
 
 from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
 from .gate import Trip, gate
+from .imports import ImportWatch
 from .near import near
 from .normgate import norms
 from .normlook import Crossing
@@ -29,35 +25,6 @@ PACKAGES = ("tensorflow", "keras", "tf_keras")
 SILENT = conditions.parse("nan")
 
 
-class ImportWatcher(importlib.abc.MetaPathFinder):
-    """Calls back when one of `PACKAGES` has been imported whole."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback = callback
-        self.looking = False
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
-        """The package's own spec, with a loader that calls back at its end; None for every other module."""
-        del path, target
-        if name not in PACKAGES or self.looking:
-            return None
-        self.looking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.looking = False
-        if spec is None or spec.loader is None:
-            return None
-        load, callback = spec.loader.exec_module, self.callback
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            callback()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 class Watching:
     """The watches of this process: parsed conditions, and what is called with each trip and its origin.
 
@@ -67,7 +34,7 @@ class Watching:
     def __init__(self, on_stop: Callable[[Trip, Origin], bool | None]) -> None:
         self.on_stop = on_stop
         self.watches: list[Watch] = []
-        self.importing: ImportWatcher | None = None
+        self.importing: ImportWatch | None = None
         self.recording = False  # all columns of `grads`
         self.silent = False  # note the first origin of a NaN, and stop for nothing
         self.noted: Origin | None = None
@@ -80,8 +47,8 @@ class Watching:
         """
         self.watches += [parse(text) for text in texts]
         if self.importing is None:
-            self.importing = ImportWatcher(self.arm)
-            sys.meta_path.insert(0, self.importing)
+            self.importing = ImportWatch(dict.fromkeys(PACKAGES, lambda module: self.arm()), lambda: True)
+            self.importing.install()
         self.arm()
 
     def note_silently(self) -> None:
@@ -109,7 +76,7 @@ class Watching:
         """Watch nothing from now on.  Idempotent."""
         self.watches.clear()
         if self.importing is not None:
-            sys.meta_path.remove(self.importing)
+            self.importing.remove()
             self.importing = None
         if internals.loaded():
             norms.remove()
