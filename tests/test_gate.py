@@ -226,3 +226,100 @@ def test_install_and_uninstall_come_in_pairs() -> None:
             tf.Variable.assign,
         ) == before
     assert not gate.active
+
+
+def alike(count: int, dtype: str) -> list[tf.Variable]:
+    return [tf.Variable(tf.ones([8], dtype), name=f"w{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "complex64"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("which", [0, 3])
+def test_of_gradients_that_are_alike_the_bad_one_is_named(watched: Watched, dtype: str, bad: float, which: int) -> None:
+    weights = alike(4, dtype)
+    optimizer = keras.optimizers.SGD(0.1)
+    if dtype.startswith("float"):
+        optimizer.build(weights)
+
+    @tf.function
+    def step(factors: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(w) * f for w, f in zip(weights, tf.unstack(factors), strict=True)])
+        gradients = tape.gradient(loss, weights)
+        if dtype.startswith("float"):
+            optimizer.apply(gradients, weights)
+        else:
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.assign_sub(gradient)
+
+    watched.start("nan", "inf")
+    factors = np.ones(4)
+    step(tf.cast(factors, dtype))
+    assert not watched.trips
+    factors[which] = bad
+    step(tf.cast(tf.constant(factors), dtype))
+    first = watched.trips[0]
+    assert first.variables == (f"w{which}",)
+    assert [kind for kind in first.bad[: first.watched] if kind] == ["nan" if np.isnan(bad) else "inf"]
+
+
+@pytest.mark.parametrize("shape", [(8,), (256, 128)])
+def test_sums_of_finite_values_that_overflow_are_no_trip(watched: Watched, shape: tuple[int, ...]) -> None:
+    weights = [tf.Variable(tf.zeros(shape)) for _ in range(3)]
+
+    @tf.function
+    def step(x: tf.Tensor) -> list[tf.Tensor]:
+        for weight in weights:
+            weight.assign_add(x)
+        return [x + 0.0, x * 1.0, x * 0.5]
+
+    watched.start("nan", "inf")
+    step(tf.fill(shape, 3e38))
+    assert not watched.trips
+    step(tf.fill(shape, np.float32("inf")))
+    assert watched.trips
+
+
+def test_infinities_of_both_signs_are_told_apart_from_nan(watched: Watched) -> None:
+    @tf.function
+    def f(x: tf.Tensor) -> list[tf.Tensor]:
+        return [x, -x, x * 2.0]
+
+    watched.start("nan")
+    f(tf.constant([np.inf, -np.inf]))
+    assert not watched.trips
+    f(tf.constant([np.inf, np.nan]))
+    assert [trip.reason for trip in watched.trips] == ["nan"]
+
+
+@pytest.mark.parametrize("creates", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_compiled_function_in_a_graph_is_traced_as_often_as_without_a_watch(
+    watched: Watched, creates: bool, fails: bool
+) -> None:
+    def traced() -> tuple[int, str]:
+        count, made = [0], []
+
+        @tf.function(jit_compile=True)
+        def inner(x: tf.Tensor) -> tf.Tensor:
+            count[0] += 1
+            if creates and not made:
+                made.append(tf.Variable(1.0))
+            if fails:
+                raise KeyError("mine")
+            return x * made[0] if made else x
+
+        @tf.function
+        def outer(x: tf.Tensor) -> tf.Tensor:
+            return inner(x)
+
+        try:
+            for _ in range(2):
+                outer(tf.constant(1.0))
+        except Exception as error:
+            return count[0], f"{type(error).__name__} {error}".partition(" at 0x")[0]
+        return count[0], ""
+
+    alone = traced()
+    watched.start("nan")
+    assert traced() == alone

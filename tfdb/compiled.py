@@ -17,7 +17,7 @@ import numpy as np
 
 from . import internals, internals_gate, internals_numerics, internals_rerun, steps
 from .conditions import badness
-from .gate import Place, Trip, floating, gate, total
+from .gate import Place, Trip, floating, gate, whole, worst_element
 from .steps import Step
 
 NOTE = "the step was compiled by XLA: it was looked at after it ran, and taken back"
@@ -93,9 +93,9 @@ def eager_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...
         weights, others = looked_at(step, variables)
         results, labels = named_outputs(outputs)
         values = [value for _, value in read([*weights, *others])]
-        sums = totals([*values, *results])
+        found_bad = judged_now([*values, *results])
     ids = {id(variable) for variable in variables}
-    look(step, sums, weights, [*names_of(others), *labels], symbols, [b for b in before if id(b[0]) in ids])
+    look(step, found_bad, weights, [*names_of(others), *labels], symbols, [b for b in before if id(b[0]) in ids])
     return outputs
 
 
@@ -106,11 +106,11 @@ def first_state() -> list[tuple[Any, Any]]:
     return list(state.take().values)
 
 
-checks: dict[tuple[Any, ...], Any] = {}
+checks: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
 
-def totals(tensors: Sequence[Any]) -> np.ndarray:
-    """One number per eager tensor, not finite where an element is not."""
+def judged_now(tensors: Sequence[Any]) -> np.ndarray:
+    """NaN, inf or 0 for each of these eager tensors: its worst element."""
     import tensorflow as tf
 
     if not tensors:
@@ -118,9 +118,11 @@ def totals(tensors: Sequence[Any]) -> np.ndarray:
     key = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
     if key not in checks:
         specs = [tf.TensorSpec(shape, dtype) for dtype, shape in key]
-        check = tf.function(lambda *values: tf.stack([total(value) for value in values]), autograph=False)
-        checks[key] = check.get_concrete_function(*specs)
-    return np.asarray(checks[key](*tensors))
+        fast = tf.function(lambda *values: whole(values), autograph=False)
+        exact = tf.function(lambda *values: tf.stack([worst_element(value) for value in values]), autograph=False)
+        checks[key] = fast.get_concrete_function(*specs), exact.get_concrete_function(*specs)
+    fast, exact = checks[key]
+    return np.zeros(len(tensors)) if np.isfinite(fast(*tensors)) else np.asarray(exact(*tensors))
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
@@ -150,8 +152,10 @@ def graph_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...
 
     try:
         trace = internals_numerics.trace_of(function, args, kwargs)
-    except Exception:  # the call itself raises it for the program
-        return original(function, *args, **kwargs)
+    except Exception as error:
+        if steps.came_from_body(error):  # as the call would have; the program's function must not be traced again
+            raise
+        return original(function, *args, **kwargs)  # which raises what is wrong with the call
     step = step_of(trace)
     fresh.clear()
     with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
@@ -173,46 +177,46 @@ def plant(step: Step, before: Values, arguments: list[Any], outputs: Any) -> Non
     tensors = [*(value for _, value in read([*weights, *others])), *results]
     if not tensors:
         return
-    sums = tf.stack([total(tensor) for tensor in tensors])
     after = read([variable for variable, _ in before])
     places = [index for index, value in enumerate(arguments) if steps.portable(value)]
     labels = [*names_of(others), *labels]
 
-    def on_bad(sums: Any, *values: Any) -> None:
+    def on_bad(found: Any, *values: Any) -> None:
         real = list(arguments)
         for index, value in zip(places, values, strict=True):
             real[index] = value
-        look(step, sums.numpy(), weights, labels, real, None)
+        look(step, found.numpy(), weights, labels, real, None)
 
     def tripped() -> Any:
+        found = tf.stack([worst_element(tensor) for tensor in tensors])
         with tf.control_dependencies([write(variable, value) for variable, value in before]):
-            hook = internals.plant(on_bad, [sums, *(arguments[index] for index in places)])
+            hook = internals.plant(on_bad, [found, *(arguments[index] for index in places)])
         with tf.control_dependencies([hook]):
             written = [write(variable, value) for variable, value in after]
         with tf.control_dependencies([hook, *written]):
             return tf.identity(tf.constant(False))
 
-    fine = tf.math.is_finite(tf.reduce_sum(sums))
+    fine = tf.math.is_finite(whole(tensors))
     internals_numerics.keep_branch_apart(tf.cond(fine, lambda: tf.constant(True), tripped))
 
 
 def look(
-    step: Step, sums: np.ndarray, weights: Sequence[Any], labels: Sequence[str], arguments: Any, before: Values | None
+    step: Step, found: np.ndarray, weights: Sequence[Any], labels: Sequence[str], arguments: Any, before: Values | None
 ) -> None:
-    """Trip where the sums of weights, or of what `labels` names, are bad.
+    """Trip where weights, or what `labels` names, are bad: `found` is NaN, inf or 0 for each.
 
     `before` is None where a graph takes the step back.
     """
-    if not gate.active or np.isfinite(sums).all():
+    if not gate.active or np.isfinite(found).all():
         return
-    bad = tuple(badness(np.asarray(value)) for value in sums)
+    bad = tuple(badness(np.asarray(value)) for value in found)
     count = len(weights)
     judged = gate.judge("update", bad[:count])
     kind = "update" if judged is not None else "output"
     judged = judged or gate.judge("output", bad[count:])
     if judged is None:
         return
-    names, arrays = [*names_of(weights), *labels], tuple(np.asarray(value) for value in sums)
+    names, arrays = [*names_of(weights), *labels], tuple(np.asarray(value) for value in found)
     if kind == "output":
         names, arrays, bad, count = names[count:], arrays[count:], bad[count:], len(labels)
     symbols = steps.flatten((step.args, step.kwargs))

@@ -1,8 +1,9 @@
 """Gradients, updates and outputs of a training step -> one predicate, and a Trip when it fails.
 
-In a graph the check is a sum per tensor and one branch; the branch carries the step's inputs and takes nothing when
-the values are finite, so it costs next to nothing.  A sum of finite numbers may overflow: the replay looks
-at every element before anything is said.  The weights change only after the gate.
+In a graph the check is one sum of everything and one branch; the branch carries the values and the step's inputs and
+takes nothing when the sum is finite, so it costs next to nothing.  NaN and infinities survive a sum, but one of finite
+numbers may overflow: the branch looks at every element before anything is said.  The weights change only after the
+gate.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Place:
 class Trip:
     """A gate that failed: the weights are as before the step.
 
-    `arrays` are the values it looked at (in a graph, their sums), `bad` their kinds ("nan", "inf", ""); `values` are
-    the step's inputs by the id of their symbol; `call` is the graph call that Python made, None in eager code, where
-    `frame` is the stack.
+    `arrays` are the values it looked at (in a graph, NaN, inf or 0 for each), `bad` their kinds ("nan", "inf", "");
+    `values` are the step's inputs by the id of their symbol; `call` is the graph call that Python made, None in eager
+    code, where `frame` is the stack.
     """
 
     place: Place
@@ -190,12 +191,12 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
     place.number = step.gates
     place.spot = steps.spot()
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
-        sums = tf.stack([total(tensor) for tensor in tensors])
-        fine = tf.math.is_finite(tf.reduce_sum(sums))
+        fine = tf.math.is_finite(whole(tensors))
         carried = step.tensors()
 
         def tripped() -> Any:
-            hook = internals.plant(lambda sums, *values: fire(place, carried, sums, values), [sums, *carried])
+            found = tf.stack([worst_element(tensor) for tensor in tensors])
+            hook = internals.plant(lambda found, *values: fire(place, carried, found, values), [found, *carried])
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(False))
 
@@ -207,20 +208,51 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
         return passed
 
 
+def whole(tensors: Sequence[Any]) -> Any:
+    """A float32 scalar, not finite when an element of some tensor is not; small tensors that are alike go together."""
+    import tensorflow as tf
+
+    groups: dict[Any, list[Any]] = {}
+    for number, tensor in enumerate(tensors):
+        groups.setdefault(likeness(tensor) or number, []).append(tensor)
+    sums = [total(tf.add_n(group) if len(group) > 1 else group[0]) for group in groups.values()]
+    return tf.add_n(sums) if len(sums) > 1 else sums[0]
+
+
+def likeness(tensor: Any) -> tuple[Any, ...] | None:
+    """What tensors have in common that can be added up without much memory, or a copy to another device."""
+    count = tensor.shape.num_elements()
+    if tensor.dtype.name not in WIDE or count is None or count >= LARGE:
+        return None
+    return tensor.dtype, tuple(tensor.shape), tensor.device
+
+
 def total(tensor: Any) -> Any:
     """A float32 scalar, not finite when an element of the tensor is not; a sum of halves would overflow too soon."""
     import tensorflow as tf
 
     if tensor.dtype.is_complex:
         return total(tf.math.real(tensor)) + total(tf.math.imag(tensor))
-    tensor = tf.cast(tensor, tf.float32)
+    tensor = tensor if tensor.dtype.name in WIDE else tf.cast(tensor, tf.float32)
     if tensor.shape.rank == 0:
-        return tensor
+        return tf.cast(tensor, tf.float32)
     if (width := row_width(tensor.shape.num_elements())) is not None:
-        tensor = tf.matmul(tf.reshape(tensor, [-1, width]), tf.ones([width, 1]))
-    return tf.reduce_sum(tensor)
+        tensor = tf.matmul(tf.reshape(tensor, [-1, width]), tf.ones([width, 1], tensor.dtype))
+    return tf.cast(tf.reduce_sum(tensor), tf.float32)
 
 
+def worst_element(tensor: Any) -> Any:
+    """A float32 scalar: NaN when an element of the tensor is NaN, else inf when one is infinite, else 0."""
+    import tensorflow as tf
+
+    if tensor.dtype.is_complex:
+        return worst_element(tf.math.real(tensor)) + worst_element(tf.math.imag(tensor))
+    tensor = tensor if tensor.dtype.name in WIDE else tf.cast(tensor, tf.float32)
+    found = [tf.reduce_any(tf.math.is_nan(tensor)), tf.reduce_any(tf.math.is_inf(tensor))]
+    return tf.where(found[0], np.float32("nan"), tf.where(found[1], np.float32("inf"), np.float32(0.0)))
+
+
+WIDE = ("float32", "float64")  # dtypes that are summed as they are
 LARGE = 1 << 14  # elements, from which a product with a vector of ones is several times faster than a sum
 
 
@@ -231,11 +263,11 @@ def row_width(count: int | None) -> int | None:
     return next((width for width in range(1024, 127, -1) if count % width == 0), None)
 
 
-def fire(place: Place, carried: Sequence[Any], sums: Any, values: Sequence[Any]) -> None:
+def fire(place: Place, carried: Sequence[Any], found: Any, values: Sequence[Any]) -> None:
     """The branch that a failed predicate takes, on one of TensorFlow's threads."""
     if not gate.active:
         return
-    arrays = tuple(np.asarray(value) for value in sums.numpy())
+    arrays = tuple(np.asarray(value) for value in found.numpy())
     bad = tuple(badness(array) for array in arrays)
     judged = gate.judge(place.kind, bad)
     if judged is None or (place.kind == "scaled" and not is_run(place)):

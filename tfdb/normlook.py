@@ -1,7 +1,7 @@
 """One gate of normgate.py: the gradients (or updates) of some variables -> measured, decided, kept and, perhaps, told.
 
-Eagerly that is done at once.  In a graph it is ops; a branch that takes the gradients and the user's locals, in one
-bundle, runs only when a threshold is passed.  Under XLA a variable takes the verdict, read after the call, and a step
+Eagerly that is done at once.  In a graph it is ops; a branch that takes the gradients and the user's locals, one op,
+runs only when a threshold is passed.  Under XLA a variable takes the verdict, read after the call, and a step
 over the limit writes nothing.
 """
 
@@ -23,6 +23,7 @@ from . import (
     internals_autograph,
     internals_gate,
     internals_norms,
+    internals_numerics,
     normexpr,
     steps,
 )
@@ -247,7 +248,7 @@ def in_graph(
         )
         parts = [part for value in values for part in ([value.values, value.indices] if is_sliced(value) else [value])]
         sliced = [is_sliced(value) for value in values]
-        bundle = tf.experimental.Optional.from_value((*parts, *carrier.tensors))
+        carried = [*parts, *carrier.tensors]
         known = tf.stack(verdicts)
 
         def told() -> Any:
@@ -255,11 +256,13 @@ def in_graph(
                 arrays, carried = gathered(rest, sliced)
                 tell(watch, place, over.numpy(), matrix.numpy(), numbers.numpy(), int(step), arrays, carried)
 
-            hook = internals.plant(fire, [known, matrix, numbers, step_in_graph(place), *bundle.get_value()])
+            hook = internals.plant(fire, [known, matrix, numbers, step_in_graph(place), *carried])
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(True))
 
-        return tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
+        passed = tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
+    internals_numerics.keep_branch_apart(passed)
+    return passed
 
 
 def verdict(

@@ -217,6 +217,17 @@ def tracer(original: Callable[..., Any], finish: Callable[[Step, Any], Any]) -> 
     return func_graph_from_py_func
 
 
+def came_from_body(error: BaseException) -> bool:
+    """Whether the body of a function that was being traced raised it."""
+    tail = error.__traceback__
+    while tail is not None:
+        code = tail.tb_frame.f_code
+        if code.co_name == "body" and code.co_filename == __file__:
+            return True
+        tail = tail.tb_next
+    return False
+
+
 def arguments(step: Step, values: Mapping[int, Any], call: Call | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The step's arguments with real values: carried ones by the id of their symbol, others as the call passed them.
 

@@ -31,7 +31,7 @@ def of_trip(trip: Trip, calls: Sequence[Given]) -> Execution:
     step = trip.place.step
     graph, end = trip.place.spot or (step.graph if step is not None else None, None)
     if trip.xla and graph is not None:
-        end = before_the_guard(graph)
+        end = before_own_ops(graph)
     if graph is None:
         return being_traced() if internals.current_graph() is not None else of_eager_step(trip)
     chain = list(around(graph))[::-1]
@@ -129,8 +129,8 @@ def held(trip: Trip) -> dict[int, Any]:
     return {id(v.handle): trip.values[id(symbol)] for v, symbol in before if id(symbol) in trip.values}
 
 
-def before_the_guard(graph: Any) -> int:
-    """How many ops an XLA step has before its first check; each write of a weight that follows keeps the old value."""
+def before_own_ops(graph: Any) -> int:
+    """How many ops the graph of a compiled step has before the first that the debugger added; all, if there is none."""
     ops = graph.get_operations()
     return next((n for n, op in enumerate(ops) if graphs.is_hook(op)), len(ops))
 
