@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import tfdb
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
@@ -291,6 +293,22 @@ def fresh_python(program: str) -> str:
 @pytest.mark.parametrize("heavy", ["tensorflow", "keras", "numpy", "IPython", "prompt_toolkit"])
 def test_importing_tfdb_loads_nothing_heavy(heavy: str) -> None:
     assert fresh_python(f"import sys, tfdb; print({heavy!r} in sys.modules)") == "False\n"
+
+
+def test_the_names_that_load_on_first_use_are_modules() -> None:
+    assert tfdb._LATER <= {module.name for module in MODULES if "." not in module.name}
+
+
+def test_a_program_that_runs_on_to_a_breakpoint_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nx = 1\nprint('loaded', *sys.modules)\n")
+    command = [sys.executable, "-m", "tfdb", "-c", "b 3", "-c", "c", str(program)]
+    done = subprocess.run(command, input="p x\nc\n", capture_output=True, text=True, cwd=ROOT, timeout=120)
+    loaded = set(done.stdout.rsplit("loaded ", 1)[-1].split())
+    assert done.returncode == 0 and {"tfdb.session", "tfdb.prompt", "tfdb.linehooks"} <= loaded, done.stdout
+    said_at_the_breakpoint = {"tracingonly", "graphrecords"}  # whether its line runs in graphs
+    late = {f"tfdb.{name}" for name in tfdb._LATER - said_at_the_breakpoint}
+    assert not loaded & (late | {"numpy", "tensorflow", "keras", "IPython"})
 
 
 def test_public_names_are_those_of_the_design_and_are_all_there() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tfdb import interrupts
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import tensorflow as tf
@@ -206,3 +208,19 @@ def test_the_map_of_a_dataset_stops_and_quits_cleanly(loop: str, tmp_path: Path)
         assert re.search(r"graph stop · doubled · pass \d+\n", output), output
     assert "'here'" in output and "Error" not in output and "over" not in output, output
     assert status == 0
+
+
+def test_a_signal_that_the_thread_is_late_to_notice_is_noticed_once_and_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "PATIENCE", 0.01)
+    said: list[str] = []
+    taken = interrupts.Interrupts(
+        lambda: said.append("noticed"), lambda frame: said.append("arrived"), lambda: said.append("waiting")
+    )
+    taken.handle(signal.SIGINT, None)  # as on a busy machine: the listening thread has not run yet
+    read, write = os.pipe()
+    os.write(write, bytes([signal.SIGINT]))
+    os.close(write)
+    taken.listen(read)
+    os.close(read)
+    assert said == ["noticed", "arrived"]
+    assert not taken.told.acquire(blocking=False)

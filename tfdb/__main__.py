@@ -57,10 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", str((os.cpu_count() or 1) + SPARE_THREADS))
     from tfdb import entry, prompt
-    from tfdb.watchstops import Ending
 
     prompt.plain_wanted = options.plain or options.no_prompt
-    ending = Ending(options.no_prompt, options.report)
+    ending = program.Ending(options.no_prompt, options.report)
     try:
         debugger = entry.take_over(options.command, options.watch, ending)
         return run(chosen, debugger, ending)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tfdb.frames import LiveFrame, TracedFrame, live, live_without_tensors
 
 
@@ -49,6 +47,8 @@ class OpenCalls:
         with self.lock:
             token = next(self.tokens)
             self.open[site.callee][token] = (site, values)
+        import numpy as np  # TensorFlow has it by now
+
         return np.int64(token)
 
     def leave(self, site: CallSite, token: Any) -> None:

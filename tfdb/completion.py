@@ -13,6 +13,7 @@ from typing import Any
 from . import graphs
 
 NODE_COMMANDS = ("ni", "li", "lo")
+OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")  # commands that take names of their own
 EXPRESSION_COMMANDS = (
     "pt",
     "hist",

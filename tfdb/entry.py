@@ -12,10 +12,10 @@ from typing import Any
 from tfdb import internals, prompt, session, spawned, watchstops
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts
+from tfdb.program import Ending
 from tfdb.session import POLL_SECONDS, Session
 from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden
 from tfdb.terminated import Terminations
-from tfdb.watchstops import Ending, WatchStops
 
 HOOKS_PATIENCE = 10.0  # seconds
 
@@ -33,12 +33,12 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     now = session.current(prompt.make_debugger)
     debugger = now.debugger
     debugger.rcLines.extend(commands)
-    ending = ending or Ending()
-    now.watches = WatchStops(now, ending)
-    _undo.append(now.watches.watching.stop)
-    now.watches.start(watches)
+    debugger.ending = ending = ending or Ending()
+    _undo.append(lambda: stop_watching(now))
+    if watches:
+        watchstops.of(now).start(watches)
     debugger.start_at_once = bool(watches) or ending.no_prompt
-    terminations = Terminations(now.watches)
+    terminations = Terminations(now)
     _undo.append(terminations.remove)
 
     def imported() -> None:
@@ -73,6 +73,12 @@ def while_waiting(now: Session, ending: Ending) -> None:
         now.debugger.message("interrupted: waiting for the call to end (Ctrl-\\ ends the process at once)")
     elif now.interrupted:
         now.debugger.still_running()
+
+
+def stop_watching(now: Session) -> None:
+    """End the watches of a session, if it has had any."""
+    if now.watches is not None:
+        now.watches.watching.stop()
 
 
 def give_back() -> None:

@@ -34,6 +34,7 @@ class Interrupts:
         self.pipe: tuple[int, int] | None = None
         self.process = os.getpid()  # a forked child has the handler, and not the thread
         self.told = threading.Semaphore(0)  # released once for each signal that `noticed` has been told of
+        self.overtaken = False  # the handler has told it in the thread's place
 
     def install(self) -> None:
         """Take the signal.  Does nothing off the main thread, or where the program set a handler of its own."""
@@ -52,7 +53,9 @@ class Interrupts:
         """Wait for signals until the pipe is closed."""
         with suppress(OSError):
             while numbers := os.read(read, 64):
-                if signal.SIGINT in numbers:
+                if signal.SIGINT in numbers and self.overtaken:
+                    self.overtaken = False
+                elif signal.SIGINT in numbers:
                     self.noticed()
                     self.told.release()
                     timer = threading.Timer(PATIENCE, self.waiting)
@@ -61,8 +64,9 @@ class Interrupts:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Python's own handler: `noticed` comes first, whichever thread is the faster."""
-        if self.process == os.getpid():
-            self.told.acquire(timeout=PATIENCE)
+        if self.process == os.getpid() and not self.told.acquire(timeout=PATIENCE):  # the machine is busy
+            self.overtaken = True
+            self.noticed()
         self.arrived(frame)
 
     def wake_main(self) -> None:

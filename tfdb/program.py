@@ -5,6 +5,7 @@ import os
 import runpy
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -18,6 +19,14 @@ class Program:
     target: str
     arguments: tuple[str, ...]
     is_module: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What to do at a stop besides the prompt: `no_prompt` ends the program with status 1, `path` gets the report."""
+
+    no_prompt: bool = False
+    path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from tfdb.commands.watches import WatchCommands
 from tfdb.errors import Again
 from tfdb.interrupted import InterruptedPrompt
 from tfdb.linehooks import Hit
+from tfdb.program import Ending
 from tfdb.session import Session
 from tfdb.sourcemap import is_hidden
 from tfdb.stopping import GraphStop, Stepping, stop_line
@@ -56,6 +57,7 @@ class Commands(
     """What tfdb adds to pdb; mixed in before a pdb class."""
 
     session: Session
+    ending = Ending()
     graph_stop: GraphStop | None = None
     skip_hidden: bool = True
     start_at_once: bool = False  # with watches: no stop at the first line

@@ -5,18 +5,20 @@ memory only: `MOST_CALLS` calls and `MOST_BYTES` of arguments and state, the new
 at the call are kept only where the call is slowed down by stops anyway.
 """
 
+from __future__ import annotations
+
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tfdb import internals_rerun, state
 from tfdb.errors import TfdbError
-from tfdb.state import State
+
+if TYPE_CHECKING:
+    from tfdb.state import State
 
 MOST_CALLS = 8
 MOST_BYTES = 256 << 20
@@ -122,13 +124,16 @@ class Counted:
     """Walks arguments once: counts their bytes, and copies small arrays that the program could change."""
 
     def __init__(self) -> None:
+        import numpy as np  # TensorFlow has it by now
+
+        self.array = np.ndarray
         self.nbytes = 0
         self.borrowed = False
 
     def kept(self, value: Any) -> Any:
         """The value to keep in the argument's place."""
         kind = type(value)
-        if kind is np.ndarray:
+        if kind is self.array:
             self.nbytes += value.nbytes
             if value.nbytes <= COPIED_BYTES:
                 return value.copy()

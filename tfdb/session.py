@@ -45,8 +45,7 @@ class Session:
         self.headers = Headers()
         self.stepping: Stepping | None = None
         self.quitting: BaseException | None = None
-        self.interrupted = False
-        self.closed = False
+        self.interrupted = self.closed = self.prompted = False
         self.said: set[str] = set()
         self.late_watches: frozenset[tuple[str, int]] = frozenset()  # as breakpoints: they need functions traced anew
         self.watches: Any = None  # the prompt row's, where there is one
@@ -127,6 +126,7 @@ class Session:
             self.keeper.install()
             self.arm_op_breaks()
             tapes.log.at_prompt = lambda: threading.get_ident() in self.at_prompt
+            tapes.log.lasting = tapes.log.lasting or self.prompted
             tapes.log.install(ops=False)
 
     def arm_op_breaks(self) -> None:
@@ -312,7 +312,9 @@ class Session:
         thread = threading.get_ident()
         again = thread in self.at_prompt
         self.at_prompt.add(thread)
-        tapes.log.lasting = True
+        self.prompted = True
+        if internals.loaded():
+            tapes.log.lasting = True
         try:
             yield
         finally:
@@ -352,7 +354,8 @@ class Session:
 
     def parts(self) -> tuple[Any, ...]:
         """Everything of this session that hooks into TensorFlow; each has `patches` and `remove`."""
-        return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks, tapes.log
+        late = [tapes.log] if internals.loaded() else []
+        return self.keeper, self.planter, self.door, self.traces, self.twins, self.op_breaks, *late
 
 
 _current: list[Session] = []

@@ -13,9 +13,8 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_keras, numericfaults
-from tfdb.tripreports import Origin
-from tfdb.watchstops import WatchStops
+from tfdb import internals, internals_keras, numericfaults, tripreports, watchstops
+from tfdb.session import Session
 
 APPLIED = "TerminateOnNaN has ended fit; the bad update was applied before that, `-w nan` stops before it"
 LATE = "found by running the last batch again with the weights as they are after its update"
@@ -24,8 +23,8 @@ LATE = "found by running the last batch again with the weights as they are after
 class Terminations:
     """The doors of the loaded Keras packages' `TerminateOnNaN`."""
 
-    def __init__(self, stops: WatchStops) -> None:
-        self.stops = stops
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.patches = internals.Patches()
 
     def install(self) -> None:
@@ -45,7 +44,7 @@ class Terminations:
 
         def __init__(callback: Any, *args: Any, **kwargs: Any) -> None:
             original(callback, *args, **kwargs)
-            self.stops.watching.note_silently()
+            watchstops.of(self.session).watching.note_silently()
 
         return __init__
 
@@ -68,12 +67,13 @@ class Terminations:
 
     def tell(self, frame: FrameType) -> None:
         """Stop at the origin, unless a watch has stopped for it before."""
-        watching = self.stops.watching
+        stops = watchstops.of(self.session)
+        watching = stops.watching
         if any(watch.kind == "nan" for watch in watching.watches):
             return
         found, watching.noted = watching.noted, None
         note = APPLIED
         if found is None:
-            found, note = numericfaults.origin_of_loss(frame, self.stops.session.keeper), LATE
+            found, note = numericfaults.origin_of_loss(frame, self.session.keeper), LATE
         report = replace(found.report, place="check", clean=False, skips=False, notes=(*found.report.notes, note))
-        self.stops.tripped_late(Origin(report, found.frames))
+        stops.tripped_late(tripreports.Origin(report, found.frames))

@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from . import graphs, internals, internals_graphs
-from .graphrecords import Change, Leaf, Trace
-from .report import UserLine
+from . import graphrecords, graphs, internals, internals_graphs, report
 from .sourcemap import activations, is_hidden
 
 MOST_EVENTS = 2000  # of one process; a program that traces more has shown its pattern
@@ -44,7 +42,7 @@ class Event:
     name: str
     code: CodeType | None
     owner: int
-    trace: Trace
+    trace: graphrecords.Trace
 
 
 stands_for: dict[int, int] = {}  # an instrumented twin's cache -> that of the user's function
@@ -110,9 +108,9 @@ class Recorder:
             self.owners[own] = next(self.serials)
         return self.owners[own]
 
-    def event(self, options: Any, concrete: Any, caller: UserLine | None, owner: int, context: str) -> Event:
+    def event(self, options: Any, concrete: Any, caller: report.UserLine | None, owner: int, context: str) -> Event:
         """The record of a trace that was just made."""
-        trace = Trace(leaves(concrete), context, caller)
+        trace = graphrecords.Trace(leaves(concrete), context, caller)
         code = internals_graphs.traced_code(options)
         return Event(next(self.numbers), options.name, code, owner, trace)
 
@@ -146,15 +144,15 @@ def is_own(frame: Any) -> bool:
     return False
 
 
-def calling_line(frame: Any) -> UserLine | None:
+def calling_line(frame: Any) -> report.UserLine | None:
     """The user's line that called the function which is about to be traced."""
     for activation in activations(frame):
         if not activation.hidden:
-            return UserLine(activation.filename, activation.lineno, activation.function)
+            return report.UserLine(activation.filename, activation.lineno, activation.function)
     return None
 
 
-def leaves(concrete: Any) -> tuple[Leaf, ...]:
+def leaves(concrete: Any) -> tuple[graphrecords.Leaf, ...]:
     """What each argument of a trace was, structures taken apart."""
     found = []
     for name, kind in internals_graphs.parameters(concrete):
@@ -162,21 +160,21 @@ def leaves(concrete: Any) -> tuple[Leaf, ...]:
     return tuple(found)
 
 
-def leaf_of(path: str, kind: Any) -> Leaf:
+def leaf_of(path: str, kind: Any) -> graphrecords.Leaf:
     """One leaf of an argument's type as a record."""
     name = type(kind).__name__
     if name == "Literal":
-        return Leaf(path, "python", short(repr(kind.value)), type(kind.value).__name__)
+        return graphrecords.Leaf(path, "python", short(repr(kind.value)), type(kind.value).__name__)
     if name == "Weakref":
         value = internals_graphs.referent(kind)
         text = f"{type(value).__name__} object at {id(value):#x}" if value is not None else "an object that is gone"
-        return Leaf(path, "object", text)
+        return graphrecords.Leaf(path, "object", text)
     if hasattr(kind, "dtype") and hasattr(kind, "shape"):
         shape = kind.shape
         sizes = None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
         what = {"TensorSpec": "tensor", "VariableSpec": "variable"}.get(name, name.removesuffix("Spec").lower())
-        return Leaf(path, what, typed(kind.dtype.name, sizes), kind.dtype.name, sizes)
-    return Leaf(path, "structure", short(graphs.kind_text(kind)))
+        return graphrecords.Leaf(path, what, typed(kind.dtype.name, sizes), kind.dtype.name, sizes)
+    return graphrecords.Leaf(path, "structure", short(graphs.kind_text(kind)))
 
 
 def typed(dtype: str, shape: tuple[int | None, ...] | None) -> str:
@@ -191,20 +189,22 @@ def short(text: str) -> str:
     return text if len(text) <= LONG_VALUE else text[: LONG_VALUE - 1] + "…"
 
 
-def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Trace]:
+def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[graphrecords.Trace]:
     """The traces of a `tf.function` in the order they were made, those of its instrumented twins counted once.
 
     `calls` is filled in where TensorFlow still counts them.
     """
-    found: list[tuple[int, Trace]] = []
+    found: list[tuple[int, graphrecords.Trace]] = []
     for owner in (function, *twins):
         for key, concrete in internals_graphs.contexts(owner):
             event = recorder.by_concrete.get(concrete)
             known = replace(event.trace, context=context_text(key)) if event is not None else None
-            found.append((event.number if event else 0, known or Trace(leaves(concrete), context_text(key))))
+            found.append(
+                (event.number if event else 0, known or graphrecords.Trace(leaves(concrete), context_text(key)))
+            )
     numbers = {number for number, _ in found}
     found += [(event.number, event.trace) for event in recorder.of(function) if event.number not in numbers]
-    unique: dict[Any, Trace] = {}
+    unique: dict[Any, graphrecords.Trace] = {}
     for _, trace in sorted(found, key=lambda each: each[0]):
         unique.setdefault((trace.leaves, trace.context), trace)
     made = list(unique.values())
@@ -214,7 +214,7 @@ def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[Tra
     return made
 
 
-def distinct(events: Iterable[Event]) -> list[Trace]:
+def distinct(events: Iterable[Event]) -> list[graphrecords.Trace]:
     """The traces of noted events, each signature once for each function object."""
     return list({(event.owner, event.trace.leaves, event.trace.context): event.trace for event in events}.values())
 
@@ -236,19 +236,19 @@ def context_text(key: Any) -> str:
     return ", ".join(parts)
 
 
-def explain(traces: Sequence[Trace]) -> list[tuple[Change, ...]]:
+def explain(traces: Sequence[graphrecords.Trace]) -> list[tuple[graphrecords.Change, ...]]:
     """For each trace, what kept the earlier ones from serving; the first has none.
 
     A trace is compared with the earlier one that it differs least from, the latest of those.
     """
-    found: list[tuple[Change, ...]] = [()] if traces else []
+    found: list[tuple[graphrecords.Change, ...]] = [()] if traces else []
     for n, trace in enumerate(traces[1:], 1):
         candidates = [changes(earlier, trace) for earlier in reversed(traces[:n])]
         found.append(min(candidates, key=len))
     return found
 
 
-def changes(before: Trace, after: Trace) -> tuple[Change, ...]:
+def changes(before: graphrecords.Trace, after: graphrecords.Trace) -> tuple[graphrecords.Change, ...]:
     """What differs between two traces."""
     old, new = ({leaf.path: leaf for leaf in trace.leaves} for trace in (before, after))
     found = []
@@ -256,14 +256,16 @@ def changes(before: Trace, after: Trace) -> tuple[Change, ...]:
         one, other = old.get(path), new.get(path)
         if one != other:
             old_text, new_text = (leaf.text if leaf else "absent" for leaf in (one, other))
-            found.append(Change(path, old_text, new_text, kind_of(one, other)))
+            found.append(graphrecords.Change(path, old_text, new_text, kind_of(one, other)))
     if before.context != after.context:
         kind = "variables" if "made its variables" in after.context + before.context else "context"
-        found.append(Change("context", before.context or "an eager call", after.context or "an eager call", kind))
+        found.append(
+            graphrecords.Change("context", before.context or "an eager call", after.context or "an eager call", kind)
+        )
     return tuple(found)
 
 
-def kind_of(one: Leaf | None, other: Leaf | None) -> str:
+def kind_of(one: graphrecords.Leaf | None, other: graphrecords.Leaf | None) -> str:
     """What sort of difference it is: shape, rank, dtype, python, object, type or structure."""
     if one is None or other is None or "structure" in (one.kind, other.kind):
         return "structure"
@@ -287,7 +289,7 @@ def general_shape(shapes: Iterable[tuple[int | None, ...] | None]) -> tuple[int 
     return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in columns)
 
 
-def advice(traces: Sequence[Trace], reduces: bool, has_signature: bool) -> list[str]:
+def advice(traces: Sequence[graphrecords.Trace], reduces: bool, has_signature: bool) -> list[str]:
     """What to do against the retraces, one sentence for each argument at fault."""
     by_path: dict[str, set[str]] = {}
     for each in explain(traces):
@@ -302,7 +304,7 @@ def advice(traces: Sequence[Trace], reduces: bool, has_signature: bool) -> list[
     return [f"{', '.join(names)}: {text}" if names[0] else text for text, names in by_text.items()]
 
 
-def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, has_signature: bool) -> str:
+def advise(path: str, kinds: set[str], traces: Sequence[graphrecords.Trace], reduces: bool, has_signature: bool) -> str:
     """What to do about one argument."""
     seen = [leaf for trace in traces for leaf in trace.leaves if leaf.path == path]
     if kinds & {"shape", "rank"}:
@@ -331,7 +333,7 @@ def advise(path: str, kinds: set[str], traces: Sequence[Trace], reduces: bool, h
     }[next(iter(sorted(kinds)))]
 
 
-def is_smaller_last_batch(seen: Sequence[Leaf]) -> bool:
+def is_smaller_last_batch(seen: Sequence[graphrecords.Leaf]) -> bool:
     """Whether two shapes differ in their first size alone, the later one smaller."""
     shapes = list(dict.fromkeys(leaf.shape for leaf in seen))
     if len(shapes) != 2 or not all(shapes):
@@ -340,7 +342,7 @@ def is_smaller_last_batch(seen: Sequence[Leaf]) -> bool:
     return one == other and first is not None and last is not None and last < first
 
 
-def of_python_values(path: str, seen: Sequence[Leaf], mixed: bool) -> str:
+def of_python_values(path: str, seen: Sequence[graphrecords.Leaf], mixed: bool) -> str:
     """What to do about an argument that was given Python values, with `mixed` tensors too."""
     kinds = {leaf.dtype for leaf in seen}
     if kinds == {"NoneType"}:

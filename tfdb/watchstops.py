@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,11 @@ from tfdb.conditions import Watch
 from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
 from tfdb.near import near
+from tfdb.program import Ending
 from tfdb.report import Frame, Report
 from tfdb.session import Session
 from tfdb.tripreports import Origin, live_frame
 from tfdb.watching import Watching
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What to do at a stop besides the prompt: `no_prompt` ends the program with status 1, `path` gets the report."""
-
-    no_prompt: bool = False
-    path: Path | None = None
 
 
 class WatchStops:
@@ -142,7 +134,7 @@ def hit_text(count: int) -> str:
 def of(session: Session) -> WatchStops:
     """The session's watches, made on first use."""
     if session.watches is None:
-        session.watches = WatchStops(session, Ending())
+        session.watches = WatchStops(session, session.debugger.ending)
     return session.watches
 
 

@@ -1,14 +1,26 @@
 """`backward` and gradients of a stop in a graph: what is asked at the prompt -> the pass run again under a tape."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Sequence
 from typing import Any
 
-from tfdb import asked, executions, internals_gradients, lostgrads, nonegrads, render, sites, tapes, tensors
+from tfdb import (
+    asked,
+    executions,
+    internals_gradients,
+    lostgrads,
+    nonegrads,
+    passgrads,
+    render,
+    sites,
+    taperecords,
+    tapes,
+    tensors,
+)
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.passgrads import Loss, Pass
-from tfdb.taperecords import Recording
 
 AGAIN = "this pass, run again from the call's arguments"
 
@@ -16,7 +28,7 @@ AGAIN = "this pass, run again from the call's arguments"
 class BackwardCommands(PromptBase):
     """Gradients of intermediate tensors, in eager code and in graphs."""
 
-    pass_of: tuple[Any, Pass | TfdbError] | None = None
+    pass_of: tuple[Any, passgrads.Pass | TfdbError] | None = None
 
     def do_backward(self, arg: str) -> None:
         """backward EXPRESSION
@@ -58,7 +70,7 @@ class BackwardCommands(PromptBase):
         line = "None" if gradient is None else shown(gradient, "")
         self.message(f"gradient of {name}  {line}")
 
-    def lasting_tape(self) -> tuple[Any, Recording]:
+    def lasting_tape(self) -> tuple[Any, taperecords.Recording]:
         """The innermost tape, if gradients can be had of it without using it up."""
         tape = next(iter(self.tapes_here()), None)
         recording = tapes.log.recording_of(tape) if tape is not None else None
@@ -70,7 +82,7 @@ class BackwardCommands(PromptBase):
 
     # -- graphs ---------------------------------------------------------------------------------------------------
 
-    def pass_here(self) -> Pass:
+    def pass_here(self) -> passgrads.Pass:
         """The pass that this stop in a graph is in.
 
         Raises:
@@ -79,7 +91,7 @@ class BackwardCommands(PromptBase):
         stop = self.graph_stop
         if self.pass_of is None or self.pass_of[0] is not stop:
             try:
-                made: Pass | TfdbError = self.pass_again()
+                made: passgrads.Pass | TfdbError = self.pass_again()
             except TfdbError as error:
                 made = error
             self.pass_of = (stop, made)
@@ -88,14 +100,14 @@ class BackwardCommands(PromptBase):
             raise found
         return found
 
-    def pass_again(self) -> Pass:
+    def pass_again(self) -> passgrads.Pass:
         """Run the pass of this stop again."""
         hit = self.graph_stop.hit if self.graph_stop is not None else None
         hook = self.session.planter.hooks.get(hit.point.number) if hit is not None else None
         if hook is None or hit is None:
             raise TfdbError("this stop is in no graph that could be run again")
         calls = [call.given for call in reversed(list(self.session.door.active))]
-        return Pass(hook, hit.values, next((each for each in calls if executions.reaches(each, hook)), None))
+        return passgrads.Pass(hook, hit.values, next((each for each in calls if executions.reaches(each, hook)), None))
 
     def show_of_pass(self, found: Sequence[tuple[str, Any]]) -> None:
         """Print the gradients of each loss for tensors of this stop."""
@@ -110,11 +122,11 @@ class BackwardCommands(PromptBase):
             for (name, _), gradient in zip(found, gradients, strict=True):
                 self.say_gradient(name, gradient)
 
-    def losses_here(self, here: Pass) -> list[Loss]:
+    def losses_here(self, here: passgrads.Pass) -> list[passgrads.Loss]:
         """The losses that the program differentiates in the graph of this stop."""
         return here.losses(list(asked.losses(self.activations_here())))
 
-    def tensor_of_pass(self, here: Pass, name: str, value: Any) -> Any:
+    def tensor_of_pass(self, here: passgrads.Pass, name: str, value: Any) -> Any:
         """A tensor of this stop as the re-run has it."""
         again = here.again(value)
         if again is None:

@@ -1,11 +1,12 @@
 """The command that runs a recorded call in three ways, and the text of what it finds."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 
 from tfdb import compare, internals_rerun, render, rerun
 from tfdb.commands.base import PromptBase
-from tfdb.compare import Comparison, Difference, Parting
 from tfdb.errors import TfdbError
 
 
@@ -39,7 +40,7 @@ class CompareCommands(PromptBase):
             self.message(line)
 
 
-def lines(found: Comparison) -> Iterator[str]:
+def lines(found: compare.Comparison) -> Iterator[str]:
     """The comparison, line by line."""
     target = found.target
     graded = any(name.startswith("gradient") for name, _ in found.rows)
@@ -59,7 +60,7 @@ def lines(found: Comparison) -> Iterator[str]:
     yield from conclusion(found)
 
 
-def conclusion(found: Comparison) -> Iterator[str]:
+def conclusion(found: compare.Comparison) -> Iterator[str]:
     """The last line, where the rest says nothing."""
     ran = [way.name for way in found.ways if way.error is None]
     if any(gap.matters for _, row in found.rows for gap in row.values()) or found.findings:
@@ -70,7 +71,7 @@ def conclusion(found: Comparison) -> Iterator[str]:
         yield f"only {ran[0]} runs through" if len(ran) == 1 else f"{' and '.join(ran)} agree"
 
 
-def largest(found: Comparison) -> str:
+def largest(found: compare.Comparison) -> str:
     """`; the largest is 2.3e-07, XLA's output at [0, 1]`, where the results are not the same to the bit."""
     rounded = [(gap.largest, way, name, gap.index) for name, row in found.rows for way, gap in row.items()
                if gap.kind == "rounding"]  # fmt: skip
@@ -81,7 +82,7 @@ def largest(found: Comparison) -> str:
     return f"; the largest is {render.number(amount)}, in {owner} {name}{f' at {list(index)}' if index else ''}"
 
 
-def table(found: Comparison) -> Iterator[str]:
+def table(found: compare.Comparison) -> Iterator[str]:
     """A line for each result, a column for each way but the first."""
     columns = [way.name for way in found.ways if way.error is None and way.name != found.base]
     if not columns:
@@ -93,7 +94,7 @@ def table(found: Comparison) -> Iterator[str]:
         yield "  " + "  ".join([name.ljust(wide), *(t.ljust(w) for t, w in zip(texts, widths, strict=True))]).rstrip()
 
 
-def difference_text(gap: Difference) -> str:
+def difference_text(gap: compare.Difference) -> str:
     """A difference in a few words."""
     if gap.kind == "same":
         return f"same, with {gap.first}" if gap.first else "same"
@@ -121,7 +122,7 @@ def error_line(name: str, error: Exception) -> str:
     return f"{unable}{type(error).__name__}: {rerun.shortened(rerun.said(error))}"
 
 
-def parting_lines(parting: Parting) -> Iterator[str]:
+def parting_lines(parting: compare.Parting) -> Iterator[str]:
     """Where two ways part."""
     first, second = parting.ways
     op = f"{parting.op}, the gradient of {parting.forward}" if parting.forward else parting.op

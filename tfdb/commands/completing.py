@@ -1,13 +1,14 @@
 """Completion and the toolbar at both prompts: matchers in IPython's completer, pdb's own completion in plain."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 
+from tfdb import completion as candidates
 from tfdb import render
 from tfdb.commands.base import PromptBase
-from tfdb.completion import EXPRESSION_COMMANDS, NODE_COMMANDS, Completion, kind_of, toolbar
 
-OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")
 WORD = re.compile(r"\S*$")
 
 
@@ -15,9 +16,9 @@ class CompletingPrompt(PromptBase):
     """Mixed in before a pdb class; neither prompt nor completion changes what commands do."""
 
     @property
-    def completion(self) -> Completion:
+    def completion(self) -> candidates.Completion:
         """The candidates at this stop."""
-        return Completion(self)
+        return candidates.Completion(self)
 
     def completenames(self, text: str, line: str, begidx: int, endidx: int) -> list[str]:
         """The plain prompt's completion of a command's name (cmd's door)."""
@@ -59,12 +60,13 @@ class CompletingPrompt(PromptBase):
             word = WORD.search(line)
             whole = word[0] if word else ""
             found = [
-                SimpleCompletion(each, type=kind_of(line, each)) for each in self.completion.candidates(line, whole)
+                SimpleCompletion(each, type=candidates.kind_of(line, each))
+                for each in self.completion.candidates(line, whole)
             ]
             command = line.split(" ")[0]
-            if "." in whole and command not in OWN_NAMES:  # attributes are IPython's
+            if "." in whole and command not in candidates.OWN_NAMES:  # attributes are IPython's
                 found = []
-            named = command in OWN_NAMES or (command in EXPRESSION_COMMANDS and "." not in whole)
+            named = command in candidates.OWN_NAMES or (command in candidates.EXPRESSION_COMMANDS and "." not in whole)
             alone = bool(found) and (named or whole.startswith("-"))
             return {"completions": found, "matched_fragment": whole, "suppress": alone}
 
@@ -72,4 +74,4 @@ class CompletingPrompt(PromptBase):
 
     def bottom_toolbar(self) -> str | None:
         """The line below IPython's prompt at a graph stop; none elsewhere."""
-        return render.shorten(toolbar(self.graph_stop), render.terminal_width()) or None
+        return render.shorten(candidates.toolbar(self.graph_stop), render.terminal_width()) or None

@@ -1,12 +1,13 @@
 """Commands at the end of a program: what went wrong, in one sentence or in full."""
 
+from __future__ import annotations
+
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, explain, internals, internals_errors, render, screens
+from tfdb import evidence, explain, internals, internals_errors, postmortem, render, screens
 from tfdb.commands.base import PromptBase
 from tfdb.frames import LiveFrame
-from tfdb.postmortem import Wreck
 
 WHOLE = "`full` shows the error's whole text"
 
@@ -14,10 +15,10 @@ WHOLE = "`full` shows the error's whole text"
 class ErrorCommands(PromptBase):
     """`why` and `full`, and the prompt after an error."""
 
-    wreck: Wreck | None = None
+    wreck: postmortem.Wreck | None = None
     wreck_stack: list[tuple[FrameType, int]]
 
-    def wreck_interaction(self, wreck: Wreck) -> None:
+    def wreck_interaction(self, wreck: postmortem.Wreck) -> None:
         """Open the prompt where an error came from."""
         self.wreck = wreck
         error = wreck.failure.error
@@ -105,7 +106,7 @@ class ErrorCommands(PromptBase):
             self.message(self.wreck.full.rstrip())
 
 
-def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
+def postmortem_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
     """The lines above the prompt: error, place, values, explanation, and where the values are from."""
     reported = wreck.reported
     layer = f" (in {reported.layer})" if reported.layer else ""
@@ -125,7 +126,7 @@ def postmortem_lines(wreck: Wreck, width: int) -> list[str]:
     return lines
 
 
-def place_lines(wreck: Wreck) -> list[str]:
+def place_lines(wreck: postmortem.Wreck) -> list[str]:
     """The op and the user's line."""
     place, op = wreck.facts.place, wreck.facts.op
     node = f'"{wreck.reported.node}"' if wreck.reported.node else ""
@@ -136,7 +137,7 @@ def place_lines(wreck: Wreck) -> list[str]:
     return [joined] if joined else []
 
 
-def value_lines(wreck: Wreck, width: int) -> list[str]:
+def value_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
     """A line for each tensor that took part."""
     lines = []
     for each in wreck.shown:
@@ -147,7 +148,7 @@ def value_lines(wreck: Wreck, width: int) -> list[str]:
     return lines
 
 
-def why_lines(wreck: Wreck, width: int) -> list[str]:
+def why_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
     """The explanation, or what there is to say of an error that is none of the usual ones."""
     if wreck.origin is not None:
         return screens.watch_screen(wreck.origin, width).splitlines()

@@ -1,5 +1,7 @@
 """Commands about gradients: why one is None, what the tapes record, and gradients on demand."""
 
+from __future__ import annotations
+
 import ast
 import gc
 import sys
@@ -7,14 +9,22 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from tfdb import internals, internals_gradients, lostgrads, nonegrads, render, screens, sites, tapes
-from tfdb.asked import Asked, asked
+from tfdb import (
+    asked,
+    cuttext,
+    internals,
+    internals_gradients,
+    lostgrads,
+    nonegrads,
+    render,
+    screens,
+    sites,
+    taperecords,
+    tapes,
+)
 from tfdb.commands.backward import AGAIN, BackwardCommands, shown
-from tfdb.cuttext import CutFacts, worded
 from tfdb.errors import TfdbError
-from tfdb.lostgrads import Question
 from tfdb.sourcemap import Activation
-from tfdb.taperecords import Recording
 
 NO_GRADIENTS = "No gradients provided for any variable"
 MOST_NAMES = 8
@@ -80,16 +90,16 @@ class GradientCommands(BackwardCommands):
         index = node.slice.value
         return sources[index] if isinstance(index, int) and -len(sources) <= index < len(sources) else None
 
-    def asked_here(self) -> Asked | None:
+    def asked_here(self) -> asked.Asked | None:
         """The gradient that the program asks for at this stop."""
         wreck = self.wreck
         lost = tapes.log.lost
         if wreck is not None and lost is not None:
-            return Asked(lost.tape, lost.target, lost.sources, None)
+            return asked.Asked(lost.tape, lost.target, lost.sources, None)
         last = nonegrads.watch.last
         if last is not None:
-            return Asked(last.tape, list(last.targets), list(last.sources), last.frame)
-        return asked(self.activations_here())
+            return asked.Asked(last.tape, list(last.targets), list(last.sources), last.frame)
+        return asked.asked(self.activations_here())
 
     def activations_here(self) -> Iterator[Activation]:
         """This stop's frames, innermost first."""
@@ -97,7 +107,7 @@ class GradientCommands(BackwardCommands):
             code = frame.f_code
             yield Activation(code.co_filename, line, code.co_name, code, (frame,))
 
-    def explain(self, found: Asked, variable: Any) -> bool:
+    def explain(self, found: asked.Asked, variable: Any) -> bool:
         """Print why the variable (all sources, if None) gets no gradient."""
         targets = lostgrads.flat(found.target)
         sources = [variable] if variable is not None else list(sites.flat(found.sources))
@@ -108,9 +118,9 @@ class GradientCommands(BackwardCommands):
             raise TfdbError("which ops made this loss is known while `watch none` is on: set it and run the step again")
         names = lostgrads.names_of(sources, found.frame)
         recording = tapes.log.recording_of(found.tape) if tapes.log.logging else None
-        question = Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
+        question = lostgrads.Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
         if not symbolic and lostgrads.is_unseen(question):
-            cause, fix = worded(CutFacts("unseen"))
+            cause, fix = cuttext.worded(cuttext.CutFacts("unseen"))
             raise TfdbError(f"{cause}: {fix}")
         answer = lostgrads.answers(question, tapes.log)
         if answer is None:
@@ -203,7 +213,7 @@ def tape_lines(found: list[Any]) -> list[str]:
     return lines
 
 
-def watched_text(tape: Any, recording: Recording | None) -> str:
+def watched_text(tape: Any, recording: taperecords.Recording | None) -> str:
     """The names of what a tape watches."""
     names = [str(variable.name).removesuffix(":0") for variable in tape.watched_variables()]
     more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []

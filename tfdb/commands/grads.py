@@ -1,14 +1,27 @@
 """`grads`: the table of the gradients of the last steps, or of an expression's."""
 
+from __future__ import annotations
+
 import sys
 from typing import Any
 
-from tfdb import asked, gradrows, gradtable, internals, internals_gradients, lostgrads, render, sites, tapes, watchstops
+from tfdb import (
+    asked,
+    gradrows,
+    gradtable,
+    internals,
+    internals_gradients,
+    lostgrads,
+    normgate,
+    render,
+    sites,
+    tapes,
+    watchstops,
+)
 from tfdb.commands import options
 from tfdb.commands.backward import AGAIN, BackwardCommands
 from tfdb.commands.gradients import expressions
 from tfdb.errors import TfdbError
-from tfdb.normgate import norms
 
 NOTHING = (
     "no step was recorded yet: from now on each step is (functions that were traced before are traced again on their "
@@ -54,10 +67,10 @@ class GradTableCommands(BackwardCommands):
             self.message("each step is recorded from the first one on")
             return []
         trip: Any = self.graph_stop.trip if self.graph_stop is not None else None
-        if norms.current is None and trip is not None and trip.gradients:
+        if normgate.norms.current is None and trip is not None and trip.gradients:
             self.message("the step to be applied, run again")
             return gradrows.rows_named(trip.gradients)
-        rows = gradrows.recorded(norms.book, norms.current)
+        rows = gradrows.recorded(normgate.norms.book, normgate.norms.current)
         if not any(not row.lost for row in rows):
             return self.rows_under_way(began)
         self.message(self.heading(began))
@@ -65,11 +78,13 @@ class GradTableCommands(BackwardCommands):
 
     def heading(self, began: bool) -> str:
         """What the rows of recorded steps are of."""
-        steps = gradrows.steps_kept(list(norms.book.rings.values()))
-        parts = [f"the step to be applied and {steps} recorded" if norms.current else f"{counted(steps)} recorded"]
-        if skips := norms.book.skips():
+        steps = gradrows.steps_kept(list(normgate.norms.book.rings.values()))
+        parts = [
+            f"the step to be applied and {steps} recorded" if normgate.norms.current else f"{counted(steps)} recorded"
+        ]
+        if skips := normgate.norms.book.skips():
             parts.append(f"{skips} skipped by loss scaling")
-        if norms.book.replicas:
+        if normgate.norms.book.replicas:
             parts.append("of replica 0, before the replicas are summed")
         if began:
             parts.append("all columns from the next step on")
@@ -116,7 +131,7 @@ class GradTableCommands(BackwardCommands):
         if self.graph_stop is not None and self.graph_stop.hit is not None:
             self.message(AGAIN)
             return list(gradrows.rows_of(*self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)))
-        with norms.quiet():
+        with normgate.norms.quiet():
             return gradrows.on_demand(lambda: value(parts[0]), sources)
 
 

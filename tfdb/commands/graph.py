@@ -1,5 +1,7 @@
 """Commands on whole functions: their graphs as text and files, and why they were traced."""
 
+from __future__ import annotations
+
 import ast
 import re
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 from tfdb import (
     graphdot,
+    graphrecords,
     graphs,
     graphtext,
     internals_events,
@@ -20,10 +23,7 @@ from tfdb import (
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.graphrecords import TracingOnly
-from tfdb.graphs import Source
 from tfdb.report import UserLine
-from tfdb.traces import Event
 
 FILES = ("--dot", "--svg", "--pbtxt", "--tb")
 
@@ -58,7 +58,7 @@ class GraphCommands(PromptBase):
         except TfdbError as error:
             self.error(str(error))
 
-    def show_graph(self, found: list[Source], number: int, everything: bool) -> None:
+    def show_graph(self, found: list[graphs.Source], number: int, everything: bool) -> None:
         """The text of one of the graphs, after a list of all."""
         width = render.terminal_width()
         if len(found) > 1:
@@ -67,7 +67,7 @@ class GraphCommands(PromptBase):
         text = graphtext.graph_text(graphs.read(found[number]), width, everything, self.here())
         self.page(text)
 
-    def sources_of(self, expression: str) -> tuple[list[Source], int]:
+    def sources_of(self, expression: str) -> tuple[list[graphs.Source], int]:
         """The graphs that an expression names, and which of them to show.
 
         Raises:
@@ -75,7 +75,7 @@ class GraphCommands(PromptBase):
         """
         if not expression:
             execution = self.execution()
-            return [Source(level.title, level.evaluation.graph) for level in execution.levels], len(
+            return [graphs.Source(level.title, level.evaluation.graph) for level in execution.levels], len(
                 execution.levels
             ) - 1
         tree = parsed(expression)
@@ -91,7 +91,7 @@ class GraphCommands(PromptBase):
         loaded = hasattr(value, "signatures") or (found[0].function and internals_graphs.is_restored(found[0].function))
         return found, (number or (1 if loaded else len(found))) - 1
 
-    def traced_for_call(self, tree: ast.Call) -> Source | None:
+    def traced_for_call(self, tree: ast.Call) -> graphs.Source | None:
         """The graph of `FUNCTION(ARGUMENTS)`, or None when that is an ordinary call."""
         function = self.value_of(ast.unparse(tree.func))
         if not internals_graphs.is_function(function) and "TensorSpec" not in arguments_text(tree):
@@ -181,14 +181,14 @@ class GraphCommands(PromptBase):
         return UserLine(frame.f_code.co_filename, line, frame.f_code.co_name)
 
 
-def noted_text(name: str, events: list[Event], python: list[Any], width: int) -> str:
+def noted_text(name: str, events: list[traces.Event], python: list[Any], width: int) -> str:
     """The traces of a function that is known by what was noted of them."""
     made = traces.distinct(events)
     advice = traces.advice(made, False, False) if len(made) > 1 else []
     return retracetext.retraces_text(name, made, traces.explain(made), advice, tracing_only(python), width)
 
 
-def tracing_only(functions: list[Any]) -> list[tuple[str, list[TracingOnly]]]:
+def tracing_only(functions: list[Any]) -> list[tuple[str, list[graphrecords.TracingOnly]]]:
     """The lines of Python functions that run only while they are traced, by file."""
     return [(tracingonly.file_of(each), tracingonly.tracing_only(each)) for each in functions]
 
@@ -223,7 +223,7 @@ def first_line(error: Exception) -> str:
     return (lines or [type(error).__name__])[0]
 
 
-def write(option: str, path: str, source: Source) -> str:
+def write(option: str, path: str, source: graphs.Source) -> str:
     """Write a graph to a file or a TensorBoard log; returns what was written.
 
     Raises:

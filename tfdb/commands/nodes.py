@@ -1,17 +1,26 @@
 """Commands on single ops and tensors of an execution: tfdbg's `lt`, `ni`, `li`, `lo` and `ps`."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections import defaultdict
 from typing import Any
 
-from tfdb import executions, graphtext, internals_graphs, listing, render, tensors, trippedsteps
+from tfdb import (
+    evaluation,
+    executions,
+    graphrecords,
+    graphtext,
+    internals_graphs,
+    listing,
+    render,
+    tensors,
+    trippedsteps,
+)
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.evaluation import Unavailable
-from tfdb.executions import Execution, Found
-from tfdb.graphrecords import Node
 
 TREE_DEPTH = 4
 
@@ -19,9 +28,9 @@ TREE_DEPTH = 4
 class NodeCommands(PromptBase):
     """`lt`, `ni`, `li`, `lo`, `ps`."""
 
-    execution_of: tuple[Any, Execution] | None = None
+    execution_of: tuple[Any, executions.Execution] | None = None
 
-    def execution(self) -> Execution:
+    def execution(self) -> executions.Execution:
         """The execution that this stop is in; in eager code that of the last graph call.
 
         Raises:
@@ -36,7 +45,7 @@ class NodeCommands(PromptBase):
             self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(last))
         return self.execution_of[1]
 
-    def execution_at(self, stop: Any, hook: Any) -> Execution:
+    def execution_at(self, stop: Any, hook: Any) -> executions.Execution:
         """The execution around a stop in a graph, or at the gate of a step."""
         door = self.session.door
         calls = [call.given for call in reversed(list(door.active))]
@@ -114,7 +123,7 @@ class NodeCommands(PromptBase):
         except TfdbError as error:
             self.error(str(error))
 
-    def node_named(self, name: str, command: str) -> Found:
+    def node_named(self, name: str, command: str) -> executions.Found:
         """The node of this name.
 
         Raises:
@@ -124,11 +133,11 @@ class NodeCommands(PromptBase):
             raise TfdbError(f"{command} takes a node's name: `lt` lists them")
         return self.execution().find(name)
 
-    def value_text(self, found: Found, index: int, width: int) -> str:
+    def value_text(self, found: executions.Found, index: int, width: int) -> str:
         """The summary of one output, or why there is none."""
         try:
             return render.tensor_line(tensors.describe_leaf(found.value(index)), width, self.in_colour())
-        except Unavailable as reason:
+        except evaluation.Unavailable as reason:
             return render.shorten(f"not available: {reason}", width)
 
     def do_li(self, arg: str) -> None:
@@ -142,7 +151,7 @@ class NodeCommands(PromptBase):
             (tfdb) li loss -t 'MatMul|Conv2D'
         """
 
-        def sources(node: Node, found: Found) -> list[str]:
+        def sources(node: graphrecords.Node, found: executions.Found) -> list[str]:
             return [each.rpartition(":")[0] for each in node.inputs]
 
         self.show_tree(arg, "li", sources, lambda node: list(node.controls))
@@ -157,7 +166,7 @@ class NodeCommands(PromptBase):
         """
         known: list[dict[str, list[str]]] = []
 
-        def takers(node: Node, found: Found) -> list[str]:
+        def takers(node: graphrecords.Node, found: executions.Found) -> list[str]:
             if not known:
                 known.append(consumers(found))
             return known[0].get(node.name, [])
@@ -202,7 +211,7 @@ class NodeCommands(PromptBase):
         try:
             here = self.here()
             file, line = place(arg.strip(), here.file)
-            made: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+            made: dict[str, dict[int, list[graphrecords.Node]]] = defaultdict(lambda: defaultdict(list))
             for level in self.execution().all_levels():
                 for node in level.record.nodes:
                     if node.line is not None and not graphtext.is_plumbing(node):
@@ -222,7 +231,7 @@ class NodeCommands(PromptBase):
         return stop is not None and stop.hit is not None and stop.hit.point.xla
 
 
-def recipients(found: Found) -> list[Node]:
+def recipients(found: executions.Found) -> list[graphrecords.Node]:
     """The nodes that take an output of a node, or wait for it."""
     own = found.node.name
     return [
@@ -231,7 +240,7 @@ def recipients(found: Found) -> list[Node]:
     ]  # fmt: skip
 
 
-def consumers(found: Found) -> dict[str, list[str]]:
+def consumers(found: executions.Found) -> dict[str, list[str]]:
     """The names of the nodes that take each node's outputs."""
     taken: dict[str, list[str]] = defaultdict(list)
     for node in found.level.record.nodes:
@@ -240,7 +249,7 @@ def consumers(found: Found) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(names)) for name, names in taken.items()}
 
 
-def filtered(near: Any, by_name: dict[str, Node], pattern: str) -> Any:
+def filtered(near: Any, by_name: dict[str, graphrecords.Node], pattern: str) -> Any:
     """`near`, going through nodes whose op type does not match."""
     if not pattern:
         return near
@@ -263,7 +272,7 @@ def filtered(near: Any, by_name: dict[str, Node], pattern: str) -> Any:
     return step
 
 
-def label(node: Node | None, name: str) -> str:
+def label(node: graphrecords.Node | None, name: str) -> str:
     """A node in a tree: its name, op and type."""
     if node is None:
         return name
@@ -291,7 +300,7 @@ def place(text: str, file: str) -> tuple[str, int | None]:
     return (name, int(line)) if colon and line.isdigit() else (text or file, None)
 
 
-def wanted_lines(file: str, line: int | None, made: dict[int, list[Node]], code: Any) -> list[int]:
+def wanted_lines(file: str, line: int | None, made: dict[int, list[graphrecords.Node]], code: Any) -> list[int]:
     """The lines to print: around one, of the current function, or all from the first that made ops to the last."""
     if line is not None:
         return [line]

@@ -1,13 +1,14 @@
 """The command that writes a recorded call into a file of its own."""
 
+from __future__ import annotations
+
 import shlex
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals_rerun, repro, rerun
+from tfdb import internals_rerun, rebuild, repro, rerun
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.rebuild import Scope
 
 
 class ReproCommands(PromptBase):
@@ -39,7 +40,9 @@ class ReproCommands(PromptBase):
                     failure = repro.Failure("error", wreck.facts.error, wreck.reported.message)
             else:
                 failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
-            scopes = [Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)]
+            scopes = [
+                rebuild.Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)
+            ]
             written = repro.write(path, target, failure, results, scopes, test)
         except (TfdbError, ValueError, OSError) as error:
             self.error(str(error))

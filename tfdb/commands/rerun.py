@@ -1,5 +1,7 @@
 """Commands that run a recorded call again."""
 
+from __future__ import annotations
+
 import shlex
 import sys
 import threading
@@ -7,15 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tfdb import frozen, internals, internals_gate, internals_rerun, render, rerun, state, tensors
+from tfdb import frozen, internals, internals_gate, internals_rerun, records, render, rerun, state, tensors
 from tfdb.commands.compare import CompareCommands
 from tfdb.commands.repro import ReproCommands
 from tfdb.errors import Quit, TfdbError
 from tfdb.frames import arguments
-from tfdb.records import TensorSummary
-from tfdb.rerun import FrameView, Target
 from tfdb.sourcemap import is_hidden
-from tfdb.state import PythonState, State
 
 POSITION = (
     "running_again",
@@ -55,7 +54,7 @@ class RerunCommands(CompareCommands, ReproCommands):
         except (TfdbError, ValueError) as error:
             self.error(str(error))
 
-    def target(self, expression: str, back: int = 0) -> Target:
+    def target(self, expression: str, back: int = 0) -> rerun.Target:
         """The call that a command is about: of the function that the expression names, or that of this stop.
 
         Raises:
@@ -94,7 +93,7 @@ class RerunCommands(CompareCommands, ReproCommands):
         finally:
             session.at_prompt.add(thread)
 
-    def substitutes(self, target: Target) -> list[Any]:
+    def substitutes(self, target: rerun.Target) -> list[Any]:
         """The functions that calls of the target's went to in its place."""
         return self.session.twins.called_for(target.wrapped) if target.wrapped is not None else []
 
@@ -110,29 +109,31 @@ class RerunCommands(CompareCommands, ReproCommands):
             raise TfdbError(f"{expression} is no function")
         return found
 
-    def views(self) -> list[FrameView]:
+    def views(self) -> list[rerun.FrameView]:
         """The frames of this stop, from the current one outwards."""
         shown = self.stack[: self.curindex + 1]
         return [self.view(frame) for frame, _ in reversed(shown)]
 
-    def view(self, frame: Any) -> FrameView:
+    def view(self, frame: Any) -> rerun.FrameView:
         """A frame of this stop: a graph's or a wreck's stand-in, or a real one."""
         live = self.graph_stop.live_frame(frame) if self.graph_stop is not None else None
         live = live or (self.wreck_frame(frame) if self.wreck is not None else None)
         if live is not None:
-            return FrameView(live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals)
+            return rerun.FrameView(
+                live.filename, live.function, live.firstlineno, live.arguments, live.locals, live.globals
+            )
         code = frame.f_code
-        return FrameView(
+        return rerun.FrameView(
             code.co_filename, code.co_name, code.co_firstlineno, arguments(code), frame.f_locals, frame.f_globals, True
         )
 
-    def run_again(self, target: Target, keep: bool) -> None:
+    def run_again(self, target: rerun.Target, keep: bool) -> None:
         """Run the target under this debugger, and put the prompt, and unless `keep` the state, back."""
         for line in rerun.facts(target):
             self.message(line)
         kept = {name: self.__dict__[name] for name in POSITION if name in self.__dict__}
         trace, stepping = sys.gettrace(), self.session.stepping
-        python = None if keep else PythonState.take(frozen.places(target.function))
+        python = None if keep else state.PythonState.take(frozen.places(target.function))
         written: list[Any] = []
         try:
             with state.set_aside(target.at_call, keep) as began:
@@ -149,7 +150,7 @@ class RerunCommands(CompareCommands, ReproCommands):
         self.message(written_sentence(written, began, keep))
         self.print_stack_entry(self.stack[self.curindex])
 
-    def ended(self, target: Target) -> str:
+    def ended(self, target: rerun.Target) -> str:
         """Call the target under the trace function, from its first line; how that ended."""
         self.graph_stop, self.running_again = None, True
         self.reset()
@@ -211,12 +212,12 @@ def shown(value: Any) -> str:
     if value is None or internals.is_undefined(value):
         return "None"
     found = tensors.describe(value)
-    if isinstance(found, TensorSummary):
+    if isinstance(found, records.TensorSummary):
         return render.tensor_line(found, render.terminal_width())
     return "\n" + render.tensor_table(found, render.terminal_width())
 
 
-def written_sentence(written: list[Any], began: State, keep: bool) -> str:
+def written_sentence(written: list[Any], began: state.State, keep: bool) -> str:
     """What became of the variables that the re-run wrote."""
     count = len(began.values)
     if not written:

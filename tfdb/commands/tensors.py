@@ -1,26 +1,27 @@
 """Commands that show tensors: one line, values, statistics by axis, pictures, differences."""
 
+from __future__ import annotations
+
 import ast
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tfdb import differences, internals_events, plots, render, summarize, tensors, values
+from tfdb import differences, internals_events, plots, records, render, structures, summarize, tensors, values
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
-from tfdb.records import Stored, TensorSummary
-from tfdb.structures import children, leaves
 
 PICTURES = ("--png", "--tb")
 PLOT_HEIGHT = 18
 SMALL_HEIGHT = 10  # of each of several curves
 MOST_CURVES = 12
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class TensorCommands(PromptBase):
@@ -48,7 +49,7 @@ class TensorCommands(PromptBase):
             value = self.value_of(expression)
             found = tensors.describe(value)
             width, color = render.terminal_width(), self.in_colour()
-            if isinstance(found, TensorSummary):
+            if isinstance(found, records.TensorSummary):
                 self.message(render.tensor_line(found, width, color))
             else:
                 self.message(render.tensor_table(found, width, color))
@@ -57,7 +58,7 @@ class TensorCommands(PromptBase):
         except TfdbError as error:
             self.error(str(error))
 
-    def show_more(self, value: Stored, chosen: dict[str, str]) -> None:
+    def show_more(self, value: records.Stored, chosen: dict[str, str]) -> None:
         """What the options of `pt` ask for."""
         width, color = render.terminal_width(), self.in_colour()
         marked = values.span(chosen["-r"]) if "-r" in chosen else None
@@ -138,7 +139,7 @@ class TensorCommands(PromptBase):
 
         What differs between two tensors or structures: shapes and dtypes first, then how many elements, the largest
         absolute and relative difference with their places, NaN in one only, and the tolerance at which they agree.
-        Of structures the leaves at the same paths are compared, and those that differ are shown.
+        Of structures the structures.leaves at the same paths are compared, and those that differ are shown.
 
         Example:
             (tfdb) tdiff layer(x), layer(x, training=True)
@@ -170,7 +171,7 @@ class TensorCommands(PromptBase):
         return hasattr(self, "shell") and sys.stdout.isatty()
 
 
-def stored_of(value: Any, command: str, expression: str) -> Stored:
+def stored_of(value: Any, command: str, expression: str) -> records.Stored:
     """The elements of a tensor, or of a sequence of scalars such as a history of losses.
 
     Raises:
@@ -180,8 +181,10 @@ def stored_of(value: Any, command: str, expression: str) -> Stored:
         return tensors.stored(value)
     except ValueError as error:
         if isinstance(value, list | tuple) and value:
+            import numpy as np
+
             try:
-                return Stored(np.stack([tensors.to_array(each) for each in value]))
+                return records.Stored(np.stack([tensors.to_array(each) for each in value]))
             except ValueError:
                 pass
         if (parts := parts_of(value)) is not None:
@@ -191,16 +194,16 @@ def stored_of(value: Any, command: str, expression: str) -> Stored:
 
 
 def parts_of(value: Any) -> list[str] | None:
-    """The paths to the leaves of a structure; None for a leaf."""
+    """The paths to the structures.leaves of a structure; None for a leaf."""
     try:
-        if children(value) is None:
+        if structures.children(value) is None:
             return None
     except Exception:  # it refuses to be looked at
         return None
     inside = (
         "" if isinstance(value, Mapping | list | tuple) else ".weights" if hasattr(value, "weights") else ".variables"
     )
-    found = ["".join(child.step for child in path) for path, _ in leaves(value)]
+    found = ["".join(child.step for child in path) for path, _ in structures.leaves(value)]
     return [f"{inside}{path}" if path.startswith("[") else path for path in found]
 
 
@@ -228,7 +231,9 @@ def titled(name: str, array: np.ndarray) -> str:
 
 def differences_of(a: Any, b: Any, width: int) -> list[str]:
     """The differences of two values; of two structures, of the leaves at the same paths."""
-    one, other = ({"".join(child.step for child in path): (path, leaf) for path, leaf in leaves(v)} for v in (a, b))
+    one, other = (
+        {"".join(child.step for child in path): (path, leaf) for path, leaf in structures.leaves(v)} for v in (a, b)
+    )
     if "" in one or "" in other:
         return leaf_difference(a, b, width)[1].split("\n")
     names = [f"{path}: only in the first" for path in one if path not in other]
@@ -241,12 +246,12 @@ def differences_of(a: Any, b: Any, width: int) -> list[str]:
         if not alike:
             lines += [tensors.row_name(*one[path]), text]
     if equal or not shared:
-        lines.append(f"{'all' if equal == len(shared) else f'{equal} of'} {len(shared)} leaves equal")
+        lines.append(f"{'all' if equal == len(shared) else f'{equal} of'} {len(shared)} structures.leaves equal")
     return lines
 
 
 def leaf_difference(a: Any, b: Any, width: int) -> tuple[bool, str]:
-    """Whether two leaves are equal, and how they differ.
+    """Whether two structures.leaves are equal, and how they differ.
 
     Raises:
         TfdbError: that cannot be told.
