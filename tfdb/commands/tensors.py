@@ -194,7 +194,7 @@ def stored_of(value: Any, command: str, expression: str) -> records.Stored:
 
 
 def parts_of(value: Any) -> list[str] | None:
-    """The paths to the structures.leaves of a structure; None for a leaf."""
+    """The paths to the leaves of a structure; None for a leaf."""
     try:
         if structures.children(value) is None:
             return None
@@ -251,7 +251,7 @@ def differences_of(a: Any, b: Any, width: int) -> list[str]:
 
 
 def leaf_difference(a: Any, b: Any, width: int) -> tuple[bool, str]:
-    """Whether two structures.leaves are equal, and how they differ.
+    """Whether two leaves are equal, and how they differ.
 
     Raises:
         TfdbError: that cannot be told.
