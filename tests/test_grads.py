@@ -16,6 +16,7 @@ from tfdb.gate import Trip
 from tfdb.gradtable import Row
 from tfdb.normgate import norms
 from tfdb.thresholds import SQUARES
+from tfdb.tripreports import Origin
 from tfdb.watching import Watching
 from transcripts import play
 
@@ -220,3 +221,87 @@ def test_variables_of_one_name_have_rows_of_their_own(recording: None) -> None:
     step()
     found = {name: row.norm for name, row in rows().items()}
     assert found == {"w": 2.0, "w (2)": 4.0, "kept[0]": 6.0, "nameless": 8.0}
+
+
+@pytest.fixture
+def stops() -> Iterator[list[tuple[Trip, Origin]]]:
+    """The stops of `watch nan`, which is on."""
+    found: list[tuple[Trip, Origin]] = []
+    watching = Watching(lambda trip, origin: found.append((trip, origin)))
+    watching.start(["nan"])
+    yield found
+    watching.stop()
+
+
+class Ratio(keras.layers.Layer):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return x / tf.norm(x, axis=-1, keepdims=True)
+
+
+def fused() -> keras.Model:
+    """Its fused MatMul, BiasAdd and Relu turn a NaN in a row into 0: of four gradients the kernel's alone is NaN."""
+    keras.utils.set_random_seed(0)
+    layers = [Ratio(), keras.layers.Dense(8, "relu", name="hidden"), keras.layers.Dense(1, name="out")]
+    return keras.Sequential([keras.Input((4,)), *layers], name="net")
+
+
+ZERO_ROW = np.concatenate([X[:7], np.zeros((1, 4), "float32")])
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "loop"])
+def test_at_a_stop_for_nan_the_very_gradients_that_tripped_are_shown(
+    stops: list[tuple[Trip, Origin]], optimizer: str
+) -> None:
+    net = fused()
+    trainer = keras.optimizers.get("adam" if optimizer == "loop" else optimizer)
+    trainer.build(net.trainable_variables)
+
+    @tf.function
+    def step(x: tf.Tensor, y: tf.Tensor, apply: bool) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x) - y) ** 2)
+        gradients = tape.gradient(loss, net.trainable_variables)
+        if apply:
+            trainer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
+        return gradients
+
+    data = tf.constant(ZERO_ROW), tf.constant(Y[:8])
+    expected = [gradient.numpy() for gradient in step(*data, False)]
+    stops.clear()
+    if optimizer == "loop":
+        step(*data, True)
+    else:
+        net.compile(trainer, "mse")
+        net.fit(*map(np.asarray, data), batch_size=8, verbose=0)
+    trip, origin = stops[0]
+    shown = {row.name: row for row in gradrows.of_trip(trip)}
+    bad = [v.path for v, g in zip(net.trainable_variables, expected, strict=True) if not np.isfinite(g).all()]
+    assert bad == ["net/hidden/kernel"]  # else this test is of no use
+    assert trip.again == (optimizer == "sgd")  # its gradients must have no other reader
+    assert [name for name, row in shown.items() if row.bad] == bad == list(trip.variables)
+    for row, gradient in zip(shown.values(), expected, strict=True):
+        if row.measured or not trip.again:
+            np.testing.assert_allclose(row.norm, np.linalg.norm(gradient), rtol=1e-5)
+    assert [note for note in origin.report.notes if "op by op" in note and "hidden/bias" in note]
+
+
+def test_sparse_and_lost_gradients_come_with_the_trip(stops: list[tuple[Trip, Origin]]) -> None:
+    table = tf.Variable(tf.ones([100, 2]), name="table")
+    unused = tf.Variable([1.0], name="unused")
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build([table, unused])
+
+    @tf.function
+    def step(scale: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, [3, 3, 4]) * [[scale, 1.0]])
+        gradients = tape.gradient(loss, [table, unused])
+        optimizer.apply_gradients(zip(gradients, [table, unused], strict=True))
+
+    step(tf.constant(1.0))
+    step(tf.constant(np.nan))
+    trip, _ = stops[0]
+    first, second = gradrows.rows_named(trip.gradients)
+    assert (first.name, first.shape, first.bad) == ("table", (100, 2), True)
+    assert second.lost
+    assert not [note for note in trip.notes if "op by op" in note]

@@ -269,14 +269,21 @@ def guard(
     tensors, names = floating(gradients, [name_of(variable) for variable in variables])
     if not tensors:
         return None
+    named = labelled(variables, gradients) if kind == "gradient" else []  # others are scaled
     if internals.current_graph() is None:
-        check_eager(Place(None, kind, tuple(names)), tensors, frame)
+        check_eager(Place(None, kind, tuple(names)), tensors, frame, named)
         return None
     step = steps.current()
     if step is None or internals.is_xla(internals.current_graph()):
         return None
-    others, named = beside(more, labels) if kind == "gradient" else take_pending(step)
-    return plant(Place(step, kind, (*names, *named), len(names), optimizer=optimizer), [*tensors, *others])
+    others, more_names = beside(more, labels) if kind == "gradient" else take_pending(step)
+    place = Place(step, kind, (*names, *more_names), len(names), optimizer=optimizer)
+    return plant(place, [*tensors, *others], named)
+
+
+def labelled(variables: Sequence[Any], gradients: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Each gradient with its variable's name."""
+    return list(zip([name_of(variable) for variable in variables], gradients, strict=True))
 
 
 def beside(more: Sequence[Any], labels: Sequence[str]) -> tuple[list[Any], list[str]]:
@@ -335,7 +342,7 @@ def check_gradients(gradients: Any, sources: Any, frame: Any) -> None:
         return
     tensors, names = floating(values, [name_of(variable) for variable in variables])
     if tensors:
-        check_eager(Place(None, "tape", tuple(names)), tensors, frame)
+        check_eager(Place(None, "tape", tuple(names)), tensors, frame, labelled(variables, values))
 
 
 def stock_step(original: Callable[..., Any]) -> Callable[..., Any]:

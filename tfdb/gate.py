@@ -63,7 +63,8 @@ class Trip:
     tensors: tuple[Any, ...] = ()
     notes: list[str] = field(default_factory=list)
     xla: bool = False
-    gradients: Sequence[tuple[str, Any]] = ()  # of the step run again, by the names of their variables
+    gradients: Sequence[tuple[str, Any]] = ()  # what is to be applied, by the names of the variables; None is kept
+    again: bool = False  # `gradients` are those of the step run again
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -179,8 +180,12 @@ def kinds_of(place: str, reason: str) -> list[str]:
 gate = Gate()
 
 
-def plant(place: Place, tensors: Sequence[Any]) -> Any:
-    """Add a gate over floating tensors to the current graph; returns the tensor that what it guards must wait for."""
+def plant(place: Place, tensors: Sequence[Any], gradients: Sequence[Any] = ()) -> Any:
+    """Add a gate over floating tensors to the current graph; returns the tensor that what it guards must wait for.
+
+    `gradients` are (name, value) pairs that come with a trip.  They must be among what the gate looks at: one more
+    reader of a tensor keeps TensorFlow's optimizer from folding it into the next op, which changes bits.
+    """
     import tensorflow as tf
 
     step = place.step
@@ -193,10 +198,14 @@ def plant(place: Place, tensors: Sequence[Any]) -> Any:
     with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
         fine = tf.math.is_finite(whole(tensors))
         carried = step.tensors()
+        applied = Applied(gradients)
 
         def tripped() -> Any:
+            def told(found: Any, *values: Any) -> None:
+                fire(place, carried, found, values[: len(carried)], applied.named(values[len(carried) :]))
+
             found = tf.stack([worst_element(tensor) for tensor in tensors])
-            hook = internals.plant(lambda found, *values: fire(place, carried, found, values), [found, *carried])
+            hook = internals.plant(told, [found, *carried, *applied.tensors])
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(False))
 
@@ -263,7 +272,34 @@ def row_width(count: int | None) -> int | None:
     return next((width for width in range(1024, 127, -1) if count % width == 0), None)
 
 
-def fire(place: Place, carried: Sequence[Any], found: Any, values: Sequence[Any]) -> None:
+class Applied:
+    """Gradients on their way to a branch of the current graph: (name, value) pairs, IndexedSlices and None among them.
+
+    `tensors` are what the branch takes.
+    """
+
+    def __init__(self, pairs: Sequence[Any]) -> None:
+        import tensorflow as tf
+
+        self.names = [name for name, _ in pairs]
+        self.values = [value for _, value in pairs]
+        self.parts = tf.nest.flatten(self.values, expand_composites=True)
+        self.places = [index for index, part in enumerate(self.parts) if steps.portable(part)]
+        self.tensors = [self.parts[index] for index in self.places]
+
+    def named(self, values: Sequence[Any]) -> list[tuple[str, Any]]:
+        """The pairs, with what the branch was given in the place of symbols."""
+        import tensorflow as tf
+
+        real = dict(zip(self.places, values, strict=True))
+        parts = [real.get(index, part) for index, part in enumerate(self.parts)]
+        packed = tf.nest.pack_sequence_as(self.values, parts, expand_composites=True)
+        return list(zip(self.names, packed, strict=True))
+
+
+def fire(
+    place: Place, carried: Sequence[Any], found: Any, values: Sequence[Any], gradients: Sequence[tuple[str, Any]]
+) -> None:
     """The branch that a failed predicate takes, on one of TensorFlow's threads."""
     if not gate.active:
         return
@@ -274,7 +310,7 @@ def fire(place: Place, carried: Sequence[Any], found: Any, values: Sequence[Any]
         return
     assert place.step is not None
     known = steps.split(place.step, carried, values)
-    gate.trip(Trip(place, *judged, arrays, bad, known, gate.calls.current()))
+    gate.trip(Trip(place, *judged, arrays, bad, known, gate.calls.current(), gradients=gradients))
 
 
 RUN = 16  # skipped steps in a row: the usual initial loss scale of 2**15 is below 1 by then
@@ -301,7 +337,7 @@ def floating(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], li
     return kept, labels
 
 
-def check_eager(place: Place, tensors: Sequence[Any], frame: Any) -> None:
+def check_eager(place: Place, tensors: Sequence[Any], frame: Any, gradients: Sequence[Any] = ()) -> None:
     """The same gate in eager code: look now, and trip now."""
     if not gate.judges_values:
         return
@@ -313,4 +349,4 @@ def check_eager(place: Place, tensors: Sequence[Any], frame: Any) -> None:
     judged = gate.judge(place.kind, bad)
     if judged is None or (place.kind == "scaled" and not is_run(place)):
         return
-    gate.trip(Trip(place, *judged, arrays, bad, frame=frame, tensors=tuple(tensors)))
+    gate.trip(Trip(place, *judged, arrays, bad, frame=frame, tensors=tuple(tensors), gradients=gradients))

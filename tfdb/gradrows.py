@@ -9,6 +9,7 @@ import numpy as np
 
 from . import internals, sites
 from .errors import TfdbError
+from .gate import Trip
 from .gradhistory import Book, Ring
 from .gradtable import Row, row
 from .normlook import Crossing, plain
@@ -80,6 +81,19 @@ def rows_named(gradients: Sequence[tuple[str, Any]]) -> list[Row]:
     shapes = [tuple(getattr(gradient, "shape", None) or ()) for _, gradient in gradients]
     pairs = zip(gradients, shapes, strict=True)
     return [computed(name, shape, int(np.prod(shape)) if None not in shape else 0, g) for (name, g), shape in pairs]
+
+
+def of_trip(trip: Trip) -> list[Row]:
+    """The rows of what was to be applied when a gate tripped.
+
+    Where only the step run again has them, a row is left blank that is bad there and was not in the graph, or the
+    other way round: fused ops may treat NaN otherwise, and a wrong number is worse than none.
+    """
+    rows = rows_named(trip.gradients)
+    if not trip.again:
+        return rows
+    known = dict(zip(trip.place.names[: trip.place.weights], map(bool, trip.bad), strict=False)) if not trip.xla else {}
+    return [row if known.get(row.name, row.bad) == row.bad else Row(row.name, row.shape) for row in rows]
 
 
 def computed(name: str, shape: tuple[int | None, ...], size: int, gradient: Any) -> Row:

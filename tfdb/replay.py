@@ -21,7 +21,7 @@ from .origin import Finding, Log, find_all, sources
 from .pathways import around, blamed, name_of_dtype, named, path
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
-from .replaying import dense, kind_of
+from .replaying import Pass, dense, kind_of
 from .report import NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 from .tripreports import (
@@ -116,7 +116,10 @@ def drawn_anew(trip: Trip, again: Replay, first: Outcome) -> Outcome:
 
 def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report], bool] | None) -> Origin:
     """What one pass of the step says of the origin."""
-    trip.gradients = trip.gradients or tuple(first.run.gradients)
+    if not trip.gradients:
+        trip.gradients, trip.again = tuple(first.run.gradients), True
+    if trip.place.kind in ("gradient", "update") and first.run.where == "gradient" and not again.draws.values:
+        trip.notes += [said] if (said := other_gradients(trip, first.run)) else []
     if first.error is not None:
         return of_error(trip, first)
     findings = pick_all(first)
@@ -129,6 +132,25 @@ def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report]
         return made
     others = (of_finding(trip, first, finding, again) for finding in findings[1:MOST_ORIGINS])
     return next((origin for origin in others if accept(origin.report)), made)
+
+
+MOST_NAMES = 3
+
+
+def other_gradients(trip: Trip, run: Pass) -> str:
+    """A note where the gradients that are bad when the step is run again are not those that tripped; "" if they are.
+
+    A fused op may hide a NaN: the CPU's relu that is fused with a matrix product makes 0 of it.
+    """
+    looked, seen = trip.place.names[: trip.place.weights], {name for name, _ in run.gradients}
+    more = [name for name in run.names if name in looked and name not in trip.variables]
+    fewer = [name for name in trip.variables if name in seen and name not in run.names]
+    parts = []
+    for names, what in ((more, "bad too"), (fewer, "not bad")):
+        if names:
+            rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            parts.append(f"{', '.join(names[:MOST_NAMES])}{rest} {'are' if len(names) > 1 else 'is'} {what}")
+    return f"run again op by op, {'; '.join(parts)}: the ops that the graph fuses give other values" if parts else ""
 
 
 def of_finding(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:

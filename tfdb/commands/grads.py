@@ -28,6 +28,8 @@ NOTHING = (
     "next call); go on, stop later, and ask again. From the start: python -m tfdb -w 'grad > 1e30', or -c grads"
 )
 
+AS_EAGER = ", run again op by op (blank where the graph's fused ops gave other values)"
+
 
 class GradTableCommands(BackwardCommands):
     """The table of gradients at the prompt."""
@@ -68,8 +70,8 @@ class GradTableCommands(BackwardCommands):
             return []
         trip: Any = self.graph_stop.trip if self.graph_stop is not None else None
         if normgate.norms.current is None and trip is not None and trip.gradients:
-            self.message("the step to be applied, run again")
-            return gradrows.rows_named(trip.gradients)
+            self.message(f"the step to be applied{AS_EAGER if trip.again and trip.place.step is not None else ''}")
+            return gradrows.of_trip(trip)
         rows = gradrows.recorded(normgate.norms.book, normgate.norms.current)
         if not any(not row.lost for row in rows):
             return self.rows_under_way(began)
