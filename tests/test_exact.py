@@ -1,4 +1,4 @@
-"""Functions that TensorFlow rewrites, stepped through or with every line planted: the same bit for bit, or listed here."""
+"""Functions that TensorFlow rewrites, stepped through or with every line planted: the same to the bit, or listed."""
 
 import inspect
 from collections.abc import Callable
