@@ -39,7 +39,7 @@ ROWS = {
         "kerasfacts",
         "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
-        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces",
+        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "phases",
         "steptraces", "traceable", "tracingonly",
     },
     "pure": {

@@ -6,8 +6,10 @@ and the ops computed again from those (see `evaluation`).
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,9 +75,22 @@ def record_of(graph: Any) -> GraphRecord:
     """The record of a graph, kept as long as the graph lives and has no more ops."""
     size, made = _records.get(graph, (0, None))
     if made is None or size != len(graph.get_operations()):
-        made = graphs.graph_record(graph, graphs.clean_name(graph.name))
+        with uncollected():
+            made = graphs.graph_record(graph, graphs.clean_name(graph.name))
         _records[graph] = (len(graph.get_operations()), made)
     return made
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Within the block, Python's garbage collector waits: making thousands of records would call it again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def forget() -> None:

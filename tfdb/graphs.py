@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from . import internals, internals_graphs, sourcemap
+from . import internals, internals_graphs, phases, sourcemap
 from .errors import TfdbError
-from .graphrecords import FORWARD, GRADIENT, UPDATE, GraphRecord, Named, Node, TensorType
+from .graphrecords import GraphRecord, Named, Node, TensorType
 from .report import UserLine
 from .tensors import short_device
 from .traceable import SPEC, is_model, named, tf_function, without_graph
 
 SMALL = 4  # elements up to which a constant is shown by its value
 HOOK_SCOPE = re.compile(r"(^|/)tfdb(_\w+)?(/|$)")
-UPDATES = re.compile(r"Assign\w*VariableOp|Resource\w*Apply\w*|ResourceScatter\w+|Assign\w*")
-GRADIENT_SCOPE = re.compile(r"(^|/)(gradient_tape|gradients)/")
-GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py", "ops/while_v2.py:grad")
-GRADIENT_CALLS = ("gradient", "_gradient_function", "jacobian", "batch_jacobian", "_GradientsHelper", "_Gradient")
-OPTIMIZER = re.compile(r"[/\\](optimizers?|training)[/\\]\w*\.py$")
-APPLY = (
-    "apply",
-    "apply_gradients",
-    "minimize",
-    "_backend_apply_gradients",
-    "_internal_apply_gradients",
-    "apply_updates",
-)
 TRACING = "func_graph_from_py_func"
 
 
@@ -208,10 +195,11 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
     """The record of a function's graph; `inside` leaves out the user's lines that called its tracing."""
     ops = operations(graph)
     literals = Literals(graph)
-    nodes = updates_told([node(op, literals, inside) for op in ops])
+    stacks: Stacks = {}
+    nodes = phases.updates_told([node(op, literals, stacks, inside) for op in ops])
     functions: dict[str, GraphRecord] = {}
-    for op in ops:
-        for name in internals_graphs.called(op):
+    for each in nodes:
+        for name in each.calls:
             inner = internals_graphs.nested_graph(graph, name) if name not in functions else None
             if inner is not None and inner is not graph:
                 functions[name] = graph_record(inner, clean_name(name), inside)
@@ -333,11 +321,18 @@ def elements_text(array: Any) -> str:
     return str(array[()])
 
 
-def node(op: Any, literals: Literals, inside: bool = False) -> Node:
-    """The record of one op."""
-    frames = internals_graphs.places(op)
-    if inside:
-        frames = frames[max((n for n, frame in enumerate(frames) if frame[2] == TRACING), default=0) :]
+Stacks = dict[Any, tuple[tuple[UserLine, ...], str]]  # of each stack: the user's lines, and the part of the step
+
+
+def node(op: Any, literals: Literals, stacks: Stacks, inside: bool = False) -> Node:
+    """The record of one op; `stacks` are those that were read before: most ops share theirs with others."""
+    trace = internals_graphs.trace(op)
+    if trace not in stacks:
+        frames = internals_graphs.places(op)
+        if inside:
+            frames = frames[max((n for n, frame in enumerate(frames) if frame[2] == TRACING), default=0) :]
+        stacks[trace] = user_lines(tuple(frames)), phases.of_calls(frames)
+    lines, phase = stacks[trace]
     return Node(
         op.name,
         op.type,
@@ -345,36 +340,12 @@ def node(op: Any, literals: Literals, inside: bool = False) -> Node:
         tuple(each.name for each in op.control_inputs if not is_hook(each)),
         tuple(tensor_type(each) for each in op.outputs),
         short_device(op.device),
-        user_lines(tuple(frames)),
-        phase(op, frames),
+        lines,
+        phase or phases.of_name(op),
         tuple(internals_graphs.called(op)),
         internals_graphs.is_stateful(op),
         literals.of(op),
     )
-
-
-def updates_told(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes, those that compute an update from gradients moved from the forward part to the update."""
-    of = {each.name: each.phase for each in nodes}
-    sources = {each.name: [name.rpartition(":")[0] for name in each.inputs] for each in nodes}
-    after: set[str] = set()
-    for each in nodes:
-        if of[each.name] == GRADIENT or any(name in after for name in sources[each.name]):
-            after.add(each.name)
-    into_gradient, into_update = (ancestors(nodes, sources, phase) for phase in (GRADIENT, UPDATE))
-    moved = (after & into_update) - into_gradient
-    return tuple(
-        replace(each, phase=UPDATE) if each.phase == FORWARD and each.name in moved else each for each in nodes
-    )
-
-
-def ancestors(nodes: Sequence[Node], sources: Mapping[str, Sequence[str]], phase: str) -> set[str]:
-    """The names of the nodes that a node of this phase takes values from, directly or not."""
-    found: set[str] = set()
-    for each in reversed(nodes):
-        if each.phase == phase or each.name in found:
-            found.update(sources[each.name])
-    return found
 
 
 @functools.lru_cache(maxsize=4096)
@@ -385,15 +356,3 @@ def user_lines(frames: tuple[tuple[str, int, str], ...]) -> tuple[UserLine, ...]
         for file, line, name in frames
         if not sourcemap.is_hidden(file) and not file.startswith("<frozen")
     )
-
-
-def phase(op: Any, frames: Sequence[tuple[str, int, str]]) -> str:
-    """Which part of a step an op belongs to, by the calls that made it and the scope it is in."""
-    for file, _, name in reversed(frames):
-        if name in GRADIENT_CALLS and file.endswith(GRADIENT_FILES[:3]):
-            return GRADIENT
-        if name in APPLY and OPTIMIZER.search(file):
-            return UPDATE
-    if GRADIENT_SCOPE.search(op.name):
-        return GRADIENT
-    return UPDATE if UPDATES.fullmatch(op.type) else FORWARD

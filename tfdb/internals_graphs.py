@@ -122,6 +122,8 @@ def nested_graph(graph: Any, name: str) -> Any | None:
 
 def called(op: Any) -> list[str]:
     """The names of the functions that an op calls."""
+    if not any(each.name in CALL_ATTRIBUTES for each in op.op_def.attr):
+        return []
     attributes = op.node_def.attr
     return [name for each in CALL_ATTRIBUTES if each in attributes for name in called_as(op, each)]
 
@@ -142,6 +144,11 @@ def places(op: Any) -> list[tuple[str, int, str]]:
     """As `stack`, without the text of the lines, which is read from disk."""
     summary = op.traceback
     return [(each.filename, each.lineno, each.name) for each in summary] if summary else []
+
+
+def trace(op: Any) -> Any:
+    """What stands for the stack that made an op: equal for equal stacks, None without source."""
+    return op.traceback
 
 
 def is_stateful(op: Any) -> bool:
@@ -228,8 +235,9 @@ def read_from(op: Any, value: Any, inputs: Sequence[Any]) -> list[Any]:
 def run_op(op: Any, inputs: Sequence[Any], recorded: bool = False) -> list[Any]:
     """Run one op of a graph eagerly on other inputs, seen by the open tapes if `recorded`; what it raises passes."""
     flat: list[Any] = []
+    given = op.node_def.attr
     for attribute in op.op_def.attr:
-        if attribute.name in op.node_def.attr:
+        if attribute.name in given:
             flat += [attribute.name, eager_attribute(op, attribute.name, attribute.type)]
     context = private("eager.context", "context")()
     made = private("eager.execute", "execute")(op.type, len(op.outputs), list(inputs), tuple(flat), context)

@@ -146,6 +146,8 @@ def values(array: np.ndarray, width: int | None = None) -> str:
 
 def visible_width(text: str) -> int:
     """Terminal columns a text takes: ANSI sequences and combining marks none, wide East Asian characters two."""
+    if text.isascii() and text.isprintable():
+        return len(text)
     columns = 0
     for character in _ANSI.sub("", text):
         if not unicodedata.combining(character) and unicodedata.category(character) not in ("Cf", "Cc"):

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import eagerly, graphs, internals, internals_graphs, steps
+from . import eagerly, graphs, internals, internals_graphs, phases, steps
 from .calls import Given
 from .errors import TfdbError
 from .evaluation import BRANCHES, CALLS, Evaluation, Memory, Unavailable
@@ -73,7 +73,7 @@ def of_eager_step(trip: Trip) -> Execution:
             continue
         evaluation = evaluated(graph, None, None, {}, Memory({}, False, unwritten([graph], None)))
         ops = graph.get_operations()
-        end = next((n for n, op in enumerate(ops) if graphs.UPDATES.fullmatch(op.type)), len(ops))
+        end = next((n for n, op in enumerate(ops) if phases.UPDATES.fullmatch(op.type)), len(ops))
         name = getattr(getattr(function, "__code__", None), "co_name", graphs.clean_name(graph.name))
         return Execution([Level(name, evaluation, end, frozenset())])
     raise TfdbError(EAGER)
@@ -140,7 +140,7 @@ def unwritten(chain: Sequence[Any], end: int | None) -> Iterator[int]:
     innermost = chain[-1]
     written = set()
     for op in innermost.get_operations()[: end or 0]:
-        if internals_graphs.is_stateful(op) and graphs.UPDATES.fullmatch(op.type):
+        if internals_graphs.is_stateful(op) and phases.UPDATES.fullmatch(op.type):
             written |= {id(origin(tensor)) for tensor in op.inputs if tensor.dtype.name == "resource"}
     for variable in variables(chain):
         handle = getattr(variable, "handle", None)

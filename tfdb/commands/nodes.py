@@ -88,7 +88,8 @@ class NodeCommands(PromptBase):
             wish = listing.wanted({**order, **chosen, **({"-n": rest} if rest else {})})
             execution = self.execution()
             names = {**self.curframe.f_globals, **self.curframe_locals}
-            found = listing.rows(execution, wish, names)
+            with executions.uncollected():
+                found = listing.rows(execution, wish, names)
             width = render.terminal_width()
             totals = listing.totals(execution, found, self.is_xla_off())
             self.message(graphtext.wrapped(totals, width, 4))
