@@ -322,3 +322,47 @@ def test_looking_at_a_watchs_stop_changes_nothing(tf: Any) -> None:
         play(program, f"{begin}{commands}(tfdb) c\nends")
         results.append(w.numpy())
     np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_weights_that_may_be_written_beside_the_gate_are_not_read_as_they_are_now(tf: Any) -> None:
+    gated, scattered, added = tf.Variable(2.0), tf.Variable([3.0, 1.0]), tf.Variable(5.0)
+    inputs = tf.constant(1.0), tf.constant(-1.0)
+
+    @tf.function
+    def step(x: Any, s: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(gated * x * scattered) * added
+        slope = tape.gradient(loss, gated)
+        for _ in range(20):
+            s = tf.reduce_sum(tf.matmul(tf.ones((200, 200)), tf.ones((200, 200)) * s)) * 0 + s
+        gated.assign_sub(0.1 * slope * tf.math.log(s))
+        tf.raw_ops.ResourceScatterAdd(resource=scattered.handle, indices=[0], updates=tf.constant([10.0]))
+        tf.raw_ops.AssignAddVariableOp(resource=added.handle, value=tf.constant(7.0))
+        return loss
+
+    def program() -> None:
+        tfdb.set_trace()
+        step(*inputs)
+
+    play(
+        program,
+        """
+        ...
+        (tfdb) watch nan
+        ...
+        (tfdb) c
+        NaN stopped before the update...
+        ...
+        (tfdb) lt -n ^mul(_[12])?$ -s time
+        3 tensors of step · 1 computed again · 2 not available
+        ...
+          mul ... float32() cpu:0 4B  2
+          mul_1 ... not available
+          mul_2 ... not available
+          2 not available: ... is written by this call, and what it held before
+        ...
+        (tfdb) unwatch
+        ...
+        (tfdb) c
+        """,
+    )

@@ -40,7 +40,7 @@ def of_trip(trip: Trip, calls: Sequence[Given]) -> Execution:
     if given is not None:
         arguments = zip(chain[0].inputs, given.args, strict=False)
         known.setdefault(id(chain[0]), {}).update({place.name: value for place, value in arguments})
-    memory = Memory(held(trip), False, unwritten(chain, end))
+    memory = Memory(held(trip), False, unwritten(chain, end, held_back=not trip.xla))
     levels: list[Level] = []
     for n, each in enumerate(chain):
         outer = levels[-1] if levels else None
@@ -135,17 +135,36 @@ def before_own_ops(graph: Any) -> int:
     return next((n for n, op in enumerate(ops) if graphs.is_hook(op)), len(ops))
 
 
-def unwritten(chain: Sequence[Any], end: int | None) -> Iterator[int]:
-    """The handles of the weights that the gate stands before: no write of them was made ahead of it."""
-    innermost = chain[-1]
+def unwritten(chain: Sequence[Any], end: int | None, held_back: bool = False) -> Iterator[int]:
+    """The handles of the weights that no write can have reached: none was made ahead of the gate.
+
+    With `held_back`, none made after it either that does not wait for the gate.
+    """
+    ops = chain[-1].get_operations()
+    waiting = waits(ops[end:]) if held_back and end is not None else set()
     written = set()
-    for op in innermost.get_operations()[: end or 0]:
-        if internals_graphs.is_stateful(op) and phases.UPDATES.fullmatch(op.type):
+    for n, op in enumerate(ops if held_back else ops[: end or 0]):
+        ahead = n < (end or 0) or op.name not in waiting
+        if ahead and internals_graphs.is_stateful(op) and phases.UPDATES.fullmatch(op.type) and not graphs.is_hook(op):
             written |= {id(origin(tensor)) for tensor in op.inputs if tensor.dtype.name == "resource"}
     for variable in variables(chain):
         handle = getattr(variable, "handle", None)
         if handle is not None and getattr(variable, "trainable", False) and id(handle) not in written:
             yield id(handle)
+
+
+def waits(ops: Sequence[Any]) -> set[str]:
+    """The names of the ops that run only after the gate, which is the first of tfdb's branches among them."""
+    after: set[str] = set()
+    for op in ops:
+        is_gate = not after and op.type in BRANCHES and graphs.is_hook(op)
+        if (
+            is_gate
+            or any(each.op.name in after for each in op.inputs)
+            or any(c.name in after for c in op.control_inputs)
+        ):
+            after.add(op.name)
+    return after
 
 
 def variables(chain: Iterable[Any]) -> list[Any]:
