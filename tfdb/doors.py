@@ -151,7 +151,8 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 return compiled.graph_call(original, self, args, kwargs)
             return original(self, *args, **kwargs)
         call = gate.calls.enter(self, args, kwargs)
-        skips.around_call(call)
+        if getattr(local, "skipping", None) is not None:
+            skips.around_call(call)
         try:
             if is_compiled(self):
                 return compiled.eager_call(original, self, args, kwargs)
@@ -161,7 +162,8 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise gate.meant from None
             raise
         finally:
-            skips.after_call(call)
+            if call is not None and call.undo is not None:
+                skips.after_call(call)
             gate.calls.leave(call)
 
     return __call__
