@@ -305,3 +305,32 @@ def test_sparse_and_lost_gradients_come_with_the_trip(stops: list[tuple[Trip, Or
     assert (first.name, first.shape, first.bad) == ("table", (100, 2), True)
     assert second.lost
     assert not [note for note in trip.notes if "op by op" in note]
+
+
+def test_of_several_losses_for_the_same_variables_none_is_taken_for_the_step() -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape(persistent=True) as tape:
+            first, second = tf.reduce_sum(w * w), tf.reduce_sum(3.0 * w)
+            tfdb.set_trace()
+        w.assign_sub(0.1 * (tape.gradient(first, w) + tape.gradient(second, w)))
+
+    try:
+        play(
+            step,
+            """
+            graph stop · step · pass 1
+            > ...
+            -> ...
+            (tfdb) grads
+            *** the program differentiates several losses for the same variables here...
+            (tfdb) grads second, w
+            ...
+            w         (2)    4.24        3       3    0%
+            (tfdb) c
+            """,
+        )
+    finally:
+        norms.remove()

@@ -30,6 +30,15 @@ NOTHING = (
 
 AS_EAGER = ", run again op by op (blank where the graph's fused ops gave other values)"
 
+SEVERAL = (
+    "the program differentiates several losses for the same variables here, and what it applies is not known yet: "
+    "name one, grads LOSS, VARIABLES"
+)
+
+
+class SeveralLosses(TfdbError):
+    """The step under way has more than one gradient for a variable."""
+
 
 class GradTableCommands(BackwardCommands):
     """The table of gradients at the prompt."""
@@ -96,6 +105,8 @@ class GradTableCommands(BackwardCommands):
         """The rows of the step that this stop is in, where nothing is recorded yet."""
         try:
             rows = list(gradrows.rows_of(*self.gradients_under_way()))
+        except SeveralLosses:
+            raise
         except TfdbError:
             rows = []
         if rows:
@@ -114,6 +125,8 @@ class GradTableCommands(BackwardCommands):
             here = self.pass_here()
             leaves = list(here.variables())
             found = [here.gradients(loss.values, leaves) for loss in self.losses_here(here)]
+            if any(sum(gradient is not None for gradient in each) > 1 for each in zip(*found, strict=True)):
+                raise SeveralLosses(SEVERAL)
             return leaves, [next((g for g in each if g is not None), None) for each in zip(*found, strict=True)]
         wanted = asked.asked(self.activations_here())
         tape, _ = self.lasting_tape()
