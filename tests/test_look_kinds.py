@@ -371,3 +371,14 @@ def test_long_lines_keep_their_extremes_and_their_gaps() -> None:
     array[1234], array[8000] = 9.0, np.nan
     parts = plots.segments(array, 50)
     assert max(part.max() for _, part in parts) == 9.0 and all(np.isfinite(part).all() for _, part in parts)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_a_matrix_with_values_that_are_not_finite_is_drawn_without_warnings(bad: float) -> None:
+    values = np.array([[1.0, 2.0, bad], [3.0, 4.0, 5.0]])
+    assert plots.shaded(values) == [" ░×", "▒▓█"]
+    assert [line.count("×") for line in plots.coloured(values)] == [1, 0]
+
+
+def test_a_matrix_of_one_value_is_drawn() -> None:
+    assert len(set("".join(plots.shaded(np.full((2, 3), 7.0))))) == 1

@@ -246,24 +246,25 @@ def finite_range(values: np.ndarray) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
+def steps_of(values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The step, from 0 to count - 1, that each value is at in the finite range, and which values are finite."""
+    low, high = finite_range(values)
+    good = np.isfinite(values)
+    with np.errstate(all="ignore"):
+        places = (np.where(good, values, low) - low) / ((high - low) or 1)
+        return np.clip((places * count).astype(int), 0, count - 1), good
+
+
 def shaded(values: np.ndarray) -> list[str]:
     """A matrix in five densities; × for what is not finite."""
-    low, high = finite_range(values)
-    with np.errstate(all="ignore"):
-        places = np.nan_to_num((values - low) / (high - low) if high > low else np.zeros_like(values))
-    steps = np.clip((places * len(SHADES)).astype(int), 0, len(SHADES) - 1)
-    good = np.isfinite(values)
+    steps, good = steps_of(values, len(SHADES))
     rows = zip(steps, good, strict=True)
     return ["".join(SHADES[step] if fine else "×" for step, fine in zip(*row, strict=True)) for row in rows]
 
 
 def coloured(values: np.ndarray) -> list[str]:
     """A matrix in colours from low (dark) to high (light), which read on dark and light terminals; × if not finite."""
-    low, high = finite_range(values)
-    with np.errstate(all="ignore"):
-        places = np.nan_to_num((values - low) / (high - low) if high > low else np.zeros_like(values))
-    steps = np.clip((places * len(PALETTE)).astype(int), 0, len(PALETTE) - 1)
-    good = np.isfinite(values)
+    steps, good = steps_of(values, len(PALETTE))
     lines = []
     for row in zip(steps, good, strict=True):
         cells = (f"\x1b[38;5;{PALETTE[step]}m█" if fine else f"{render.RED}×" for step, fine in zip(*row, strict=True))

@@ -261,7 +261,7 @@ def report_on(
     cause, fix = causes.explain(facts)
     line = charged(here.site, log, index, forward)
     return Report(
-        reason=reason or trip.reason,
+        reason=trip.reason or reason,
         line=line,
         op=made.op,
         forward_op=forward_op,
