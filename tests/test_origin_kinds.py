@@ -175,9 +175,38 @@ def test_a_loop_over_a_distributed_dataset(reports: list[Report]) -> None:
         return total
 
     epoch(data)
+    assert len(reports) == 1
     report = reports[0]
     assert (report.op, report.line and report.line.line) == ("Log", line_of(one, 2))
     assert report.phase == "forward"
+
+
+def mean_log(data: tf.data.Dataset) -> tf.Tensor:
+    total, count = 0.0, 0.0
+    for batch in data:
+        total += tf.reduce_mean(tf.math.log(batch))
+        count += 1.0
+    return total / count
+
+
+ROWS = tf.data.Dataset.from_tensor_slices([3.0, 2.0, -1.0, 4.0])
+SPOILED = tf.data.Dataset.from_tensor_slices([3.0, 2.0, float("nan"), 4.0])
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_bad_result_of_a_loop_over_a_dataset_is_found_in_its_pass(reports: list[Report], captured: bool) -> None:
+    evaluate = tf.function((lambda: tf.function(mean_log)(ROWS)) if captured else mean_log)
+    evaluate() if captured else evaluate(ROWS)
+    (report,) = reports
+    assert (report.op, report.line and report.line.line) == ("Log", line_of(mean_log, 3))
+    assert "-1" in report.cause
+    assert any("from its first element" in note for note in report.notes)
+
+
+def test_a_nan_in_the_data_of_a_loop_is_charged_to_the_data(reports: list[Report]) -> None:
+    tf.function(mean_log)(SPOILED)
+    (report,) = reports
+    assert report.phase == "data", report.cause
 
 
 ONE_THREAD = """

@@ -18,7 +18,7 @@ def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def _next_internal(self: Any) -> Any:
         if replaying.active():
-            return replaying.draw(self)
+            return replaying.draw(self, original)
         element = original(self)
         if not gate.busy:
             graph = internals.current_graph()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -82,7 +81,6 @@ class Recorder:
     ) -> None:
         self.log = Log()
         self.probe = probe
-        self.end: float | None = None
         self.draws = Draws()
         self.probed: tuple[int, list[np.ndarray]] | None = None
         self.base = base
@@ -96,9 +94,8 @@ class Recorder:
         self.roots: dict[int, Any] = {}
         self.take(arguments)
 
-    def begin(self, limit: float | None, draws: Draws | None) -> None:
-        """Set how many seconds the pass may last, and what its random ops give."""
-        self.end = None if limit is None else time.monotonic() + limit
+    def begin(self, draws: Draws | None) -> None:
+        """Set what the pass's random ops give."""
         self.draws = draws if draws is not None else self.draws
         self.draws.position = 0
 
@@ -113,8 +110,6 @@ class Recorder:
         """Log one eager op."""
         if graph is not None:
             return
-        if self.end is not None and time.monotonic() > self.end:
-            raise Found
         op = op.decode() if isinstance(op, bytes) else op  # the operators of tensors pass their name as C has it
         for value in inputs:
             self.note_read(value, sys._getframe(1))
@@ -262,20 +257,21 @@ def run(
     probe: Probe | None = None,
     drawn: Sequence[Any] | None = None,
     tape: bool = False,
-    limit: float | None = None,
+    rereads: bool = False,
     draws: Draws | None = None,
 ) -> Outcome:
     """Run a step's function eagerly from the state `before` (variable, value) and log it; all state is put back.
 
-    `drawn` are the elements that its iterators gave; after `limit` seconds the pass ends.  Nothing the program raises
-    comes out of here.
+    `drawn` are the elements that its iterators gave; with `rereads`, loops over datasets that none of them is for read
+    theirs from the start.  Nothing the program raises comes out of here.
     """
     import tensorflow as tf
 
     base = sys._getframe(0)
     recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
-    recorder.begin(limit, draws)
+    recorder.begin(draws)
     current = Pass(drawn=list(drawn or ()), tape=tape, updating=updating, position=lambda: len(recorder.log.events))
+    current.rereads, current.take = rereads, recorder.take
     elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
     recorder.take(tf.nest.flatten(elements, expand_composites=True))
     outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
@@ -362,6 +358,7 @@ def passing(recorder: Recorder) -> Iterator[None]:
     internals_gradients.replace_python_calls(patches, recorder.calling_python)
     for owner, name in internals_rerun.random_makers():
         patches.replace(owner, name, recorder.drawing)
+    patches.replace(internals_gate.iterator_class(), "_create_iterator", replaying.creating)
     patches.replace(internals_rerun.concrete_function_class(), "__call__", calling_concrete)
     tf.config.run_functions_eagerly(True)
     aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_gate.without_op_callbacks()

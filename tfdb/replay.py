@@ -38,7 +38,6 @@ from .tripreports import (
 
 MOST_ORIGINS = 8  # looked at in one step, when a watch leaves the first ones out: each takes one more eager pass
 MOST_DRAWS, DRAWING = 20, 10.0  # passes, seconds: how long new random numbers are tried
-REREADING = 60.0  # seconds, at most, for a loop over a dataset that is read again: it may have no end
 CLEAN = "the step ran clean when it was run again eagerly"
 
 
@@ -53,7 +52,7 @@ class Replay:
     updating: bool
     drawn: list[Any] | None = None
     tape: bool = False
-    limit: float | None = None
+    rereads: bool = False
     draws: recorder.Draws = field(default_factory=recorder.Draws)
 
     def again(self, wanted: Sequence[int] = (), probe: recorder.Probe | None = None) -> Outcome:
@@ -68,7 +67,7 @@ class Replay:
             probe=probe,
             drawn=self.drawn,
             tape=self.tape,
-            limit=self.limit,
+            rereads=self.rereads,
             draws=self.draws,
         )
 
@@ -94,6 +93,8 @@ def search(trip: Trip, accept: Callable[[Report], bool] | None = None) -> Origin
     found = None
     for again in replays_of(trip):
         first = drawn_anew(trip, again, again.again())
+        if first.run.reading_until is not None:
+            trip.notes.append("the loop over the dataset was run again from its first element")
         origin = by_pass(trip, first, again, accept)
         if trip.place.step is not None or pick_made(first):
             return origin
@@ -176,10 +177,9 @@ def replays_of(trip: Trip) -> list[Replay]:
     args, kwargs = steps.arguments(step, trip.values, trip.call)
     kept = step.before.values()
     before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
-    limit = REREADING if any(steps.is_reread(leaf) for leaf in steps.leaves((args, kwargs))) else None
-    if limit is not None:
-        trip.notes.append("the loop over the dataset was run again from its first element")
-    return [Replay(step.function, args, kwargs, before, updating, steps.drawn(step, trip.values), limit=limit)]
+    drawn = steps.drawn(step, trip.values)
+    rereads = len(drawn) < len(step.drawn)
+    return [Replay(step.function, args, kwargs, before, updating, drawn, rereads=rereads)]
 
 
 def only_compiled(trip: Trip, first: Outcome, again: Replay) -> Origin | None:

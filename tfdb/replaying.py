@@ -7,6 +7,7 @@ step's start, is written as usual, and is put back again afterwards.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from . import internals_gate, steps
 from .conditions import badness
 
 local = threading.local()
+REREADING = 60.0  # seconds, at most, that a loop over a dataset is read again for: it may have no end
 
 
 class Reached(BaseException):
@@ -30,6 +32,8 @@ class Pass:
     `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
     to be applied, by the names of their variables, `written` bad values that went into small state.  `updating` says
     that the gate that tripped was the update's, so optimizers compute theirs.
+    `rereads` lets iterators that this pass made (`begun`) read their datasets, until the time `reading_until`; what
+    they give goes to `take`.
     """
 
     updating: bool = False
@@ -49,6 +53,10 @@ class Pass:
     position: Callable[[], int] = lambda: 0
     update_start: int | None = None
     update_end: int | None = None
+    rereads: bool = False
+    begun: list[Any] = field(default_factory=list)
+    reading_until: float | None = None
+    take: Callable[[Sequence[Any]], None] = lambda values: None
 
     def keep(self, variable: Any) -> None:
         """Remember the variable's value, once."""
@@ -157,19 +165,48 @@ def assign(original: Callable[..., Any], method: str, variable: Any, value: Any,
     return original(variable, value, *args, **kwargs)
 
 
-def draw(iterator: Any) -> Any:
+def creating(original: Callable[..., None]) -> Callable[..., None]:
+    """An iterator begins on a dataset: one that a pass makes is its own to read."""
+
+    def _create_iterator(iterator: Any, dataset: Any) -> None:
+        original(iterator, dataset)
+        if active():
+            local.current.begun.append(iterator)
+
+    return _create_iterator
+
+
+def draw(iterator: Any, original: Callable[[Any], Any]) -> Any:
     """An iterator's door: the elements of the step again, in their order; the program's iterator is left alone."""
     run: Pass = local.current
     while run.drawn:
         element = run.drawn.pop(0)
         if fits(element, iterator):
+            run.begun = [each for each in run.begun if each is not iterator]
             return element
         if isinstance(element, tuple):  # a graph loops over enumerate(dataset) or zip(one, other) as over one dataset
             run.drawn[:0] = element
+    if run.rereads and any(each is iterator for each in run.begun):
+        return reread(run, iterator, original)
     last = last_drawn.get(id(iterator))
     if last is None or last[0] is not iterator:
         raise StopIteration
     return last[1]
+
+
+def reread(run: Pass, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    """The next element of a dataset that the pass reads for itself."""
+    import tensorflow as tf
+
+    now = time.monotonic()
+    if run.reading_until is None:
+        run.reading_until = now + REREADING
+    if now > run.reading_until:
+        raise StopIteration
+    with internals_gate.without_op_callbacks():
+        element = original(iterator)
+    run.take(tf.nest.flatten(element, expand_composites=True))
+    return element
 
 
 def fits(element: Any, iterator: Any) -> bool:

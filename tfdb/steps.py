@@ -254,11 +254,6 @@ def arguments(step: Step, values: Mapping[int, Any], call: Call | None) -> tuple
     return args, kwargs
 
 
-def is_reread(value: Any) -> bool:
-    """Whether a replay has to read this argument from its start: a dataset whose elements no hook can carry."""
-    return hasattr(value, "element_spec") and not internals_gate.is_iterator(value)
-
-
 def remember(step: Step, variable: Any) -> None:
     """Read the variable's value for the start of the step, and of each pass around the current graph.
 
