@@ -209,6 +209,72 @@ def test_a_nan_in_the_data_of_a_loop_is_charged_to_the_data(reports: list[Report
     assert report.phase == "data", report.cause
 
 
+class NoWarmup(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        step = tf.cast(step, tf.float32)
+        return 0.001 * tf.minimum(step / 0.0, 1.0)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_learning_rate_that_a_schedule_makes_nan(reports: list[Report], eagerly: bool) -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(NoWarmup()), "mse", run_eagerly=eagerly)
+    model.fit(np.ones((8, 3), np.float32), np.ones((8, 1)), verbose=0)
+    report = reports[0]
+    assert (report.op, report.line and report.line.line) == ("RealDiv", line_of(NoWarmup.__call__, 2)), report.cause
+    assert report.phase == "update" and report.clean
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_learning_rate_that_is_infinite(reports: list[Report], eagerly: bool) -> None:
+    class Finder(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+            if batch == 2:
+                self.model.optimizer.learning_rate = 1e-3 * 10.0**60
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(1e-3), "mse", run_eagerly=eagerly)
+    model.fit(np.ones((32, 3), np.float32), np.ones((32, 1)), batch_size=8, verbose=0, callbacks=[Finder()])
+    report = reports[0]
+    assert report.line is not None and report.line.line == line_of(Finder.on_train_batch_begin, 2)
+    assert "learning_rate holds 1 inf" in report.cause and "1 and only one" not in report.cause
+
+
+def returns(price: tf.Tensor, close: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.stack([(close - price) / price, price]), close
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_batches_of_a_hand_written_loop_are_charged_to_the_map(reports: list[Report], in_graph: bool) -> None:
+    price = np.array([1.0, 2.0, 0.0, 3.0], np.float32)
+    data = tf.data.Dataset.from_tensor_slices((price, price * 0)).map(returns).batch(2)
+    w = tf.Variable([[1.0], [1.0]])
+
+    def step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.matmul(x, w)[:, 0] - y)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    run = tf.function(step) if in_graph else step
+    for x, y in data:
+        run(x, y)
+    report = reports[0]
+    assert (report.op, report.line and report.line.line) == ("RealDiv", line_of(returns, 1)), report.cause
+    assert report.phase == "data"
+
+
+def test_a_layer_whose_initializer_gave_nan(reports: list[Report]) -> None:
+    table = np.array([[0.0, 1.0], [np.nan, np.nan]], np.float32)
+    layer = keras.layers.Embedding(2, 2, embeddings_initializer=keras.initializers.Constant(table))
+    line = test_a_layer_whose_initializer_gave_nan.__code__.co_firstlineno + 2
+    model = keras.Sequential([layer, keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    model.fit(np.array([[0], [1]]), np.ones((2, 1)), verbose=0)
+    report = reports[0]
+    assert (report.phase, report.line and report.line.line) == ("variable", line)
+    assert f"since the Embedding of line {line} of test_origin_kinds.py made it" in report.cause
+
+
 ONE_THREAD = """
 import tensorflow as tf
 

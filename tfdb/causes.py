@@ -254,6 +254,17 @@ def labels(facts: Facts) -> tuple[str, str] | None:
     )
 
 
+def pole(facts: Facts) -> tuple[str, str] | None:
+    """lgamma and digamma, which have no value at 0 and at the negative whole numbers."""
+    found = facts.blamed()
+    if not found or found[1] > 0 or found[1] != np.floor(found[1]):
+        return None
+    what = "infinite" if facts.op == "Lgamma" else "not defined"
+    return f"{facts.name()} is {value(found[1])}{at(found[0])}: its {facts.op.lower()} is {what}", (
+        "the argument must be positive: make it so with tf.nn.softplus or tf.exp, plus a small epsilon"
+    )
+
+
 def slope(facts: Facts) -> tuple[str, str] | None:
     """The slope of the forward op, which is infinite where its value is fine."""
     known = SLOPES.get(facts.forward_op or "")
@@ -377,7 +388,8 @@ RULES: dict[str, Rule] = {
     "Erfinv": outside(-1, 1),
     "Ndtri": outside(0, 1),
     "Xlogy": logarithm,
-    "Lgamma": overflow,
+    "Lgamma": pole,
+    "Digamma": pole,
 }
 
 DECIDING: dict[str, tuple[int, ...]] = {op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels)}

@@ -28,7 +28,7 @@ from . import (
 from .conditions import Watch
 from .elements import drawing, looping, unwrapping
 from .errors import Quit
-from .gate import Place, Trip, check_eager, floating, gate, plant
+from .gate import RATE, Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
 from .writes import Deferred, assigning, identity, name_of, reading
 
@@ -279,6 +279,8 @@ def guard(
     if step is None or internals.is_xla(internals.current_graph()):
         return None
     others, more_names = beside(more, labels) if kind == "gradient" else take_pending(step)
+    if kind == "gradient" and internals_gate.has_finite_update(optimizer):
+        others, more_names = [*others, internals_gate.rate_of(optimizer)], [*more_names, RATE]
     place = Place(step, kind, (*names, *more_names), len(names), optimizer=optimizer)
     return plant(place, [*tensors, *others], named)
 

@@ -22,13 +22,16 @@ from .errors import Quit
 from .steps import Call, Step
 from .turns import Turns
 
+RATE = "learning rate"  # its name at a gate of gradients, where finite ones and this decide whether updates are finite
+
 
 @dataclass(eq=False)
 class Place:
     """One gate: what it looks at (`kind`: gradient, update, variable, output or scaled) and under which names.
 
     The first `weights` names are those of variables, where a gate looks at other values too.  `optimizer` is the one
-    whose update it stands before, None for writes by hand.
+    whose update it stands before, None for writes by hand; `before` are the counters that
+    eager code wrote ahead of it, with what they held.
     """
 
     step: Step | None
@@ -41,6 +44,7 @@ class Place:
     last: float = 0.0
     spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
     optimizer: Any = None
+    before: tuple[tuple[Any, Any], ...] = ()
 
 
 @dataclass(eq=False)

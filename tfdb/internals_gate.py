@@ -232,16 +232,28 @@ def model_classes() -> list[type]:
 
 
 def has_finite_update(optimizer: Any) -> bool:
-    """Whether finite gradients make finite updates only: float32 Adam or SGD with an epsilon, no norm clipping.
+    """Whether finite gradients and a finite `rate_of` make finite updates only.
 
-    Adam divides by the root of an average of squares plus epsilon, SGD not at all; a norm may overflow.
+    That is so for float32 Adam or SGD with an epsilon, without norm clipping or a schedule.  Adam divides by the root
+    of an average of squares plus epsilon, SGD not at all; a norm may overflow.
     """
     if type(optimizer).__name__ not in ("Adam", "AdamW", "SGD") or not type(optimizer).__module__.startswith("keras."):
+        return False
+    import tensorflow as tf
+
+    rate = rate_of(optimizer)
+    if rate is None or (tf.executing_eagerly() and not tf.math.is_finite(rate)):
         return False
     variables = getattr(optimizer, "_trainable_variables", ())
     exact = variables and all(str(variable.dtype) in ("float32", "float64") for variable in variables)
     clipped = getattr(optimizer, "clipnorm", None) or getattr(optimizer, "global_clipnorm", None)
     return bool(exact) and not clipped and float(getattr(optimizer, "epsilon", 1.0)) > 1e-30
+
+
+def rate_of(optimizer: Any) -> Any | None:
+    """The learning rate of a Keras 3 optimizer that keeps it in a variable; None where a schedule computes it."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    return rate.value if rate is not None and hasattr(rate, "assign") else None
 
 
 def is_stateless(optimizer: Any) -> bool:

@@ -14,7 +14,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Event:
-    """One op that ran: ids of its tensors, a `badness` per output, the forward event of a gradient op."""
+    """One op that ran: ids of its tensors, a `badness` per output, the forward event of a gradient op.
+
+    `beside` says that it ran in one replica while the update of another waited for that one.
+    """
 
     op: str
     inputs: tuple[int, ...]
@@ -22,6 +25,7 @@ class Event:
     bad: tuple[str, ...]
     forward: int | None = None
     variable: Any = None
+    beside: bool = False
 
 
 @dataclass(slots=True)

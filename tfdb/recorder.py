@@ -122,7 +122,7 @@ class Recorder:
             self.written[ids[0]] = (*kept, *ids[1:])
         elif variable is not None and ids[0] in self.written:
             ids, variable = (*ids, *self.written[ids[0]]), None
-        event = Event(op, ids, tuple(value._id for value in outputs), kinds, self.forward, variable)
+        event = Event(op, ids, tuple(value._id for value in outputs), kinds, self.forward, variable, replaying.beside())
         index = self.log.add(event)
         if self.probe is not None and not any(kinds) and (found := self.probing(op, inputs, attrs)):
             self.probed = index, found
@@ -275,9 +275,7 @@ def run(
     elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
     recorder.take(tf.nest.flatten(elements, expand_composites=True))
     outcome = Outcome(recorder, recorder.log, current, captured=recorder.captured)
-    for variable, value in before:
-        current.keep(variable)
-        variable.assign(value)
+    current.put(before)
     replaying.local.current = current
     try:
         with passing(recorder):

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import blame, causes, eagerly, internals_gate, recorder, steps
 from .conditions import badness, worst
-from .gate import Trip
+from .gate import RATE, Trip
 from .opwise import CompiledOps
 from .origin import Finding, Log, find_all, sources
 from .pathways import around, blamed, name_of_dtype, named, path
@@ -170,10 +170,12 @@ def pick_made(first: Outcome) -> bool:
 def replays_of(trip: Trip) -> list[Replay]:
     """The ways to run the tripped step again, the best one first; none in eager code without source."""
     step = trip.place.step
-    updating = trip.place.kind == "update"
+    bad = [name for name, kind in zip(trip.place.names, trip.bad, strict=False) if kind]
+    updating = trip.place.kind == "update" or RATE in bad
     if step is None:
         tape = trip.place.kind == "tape"
-        return [Replay(function, (), {}, [], updating, tape=tape) for function in eagerly.steps_of(trip.frame)]
+        before = list(trip.place.before)
+        return [Replay(function, (), {}, before, updating, tape=tape) for function in eagerly.steps_of(trip.frame)]
     args, kwargs = steps.arguments(step, trip.values, trip.call)
     kept = step.before.values()
     before = [(variable, trip.values[id(symbol)]) for variable, symbol in kept if id(symbol) in trip.values]
@@ -318,9 +320,12 @@ def phase_of(trip: Trip, first: Outcome, forward: int | None, finding: Finding) 
     """When the value was made: forward, gradient or update."""
     start = first.run.update_start
     end = first.run.update_end
-    if start is not None and finding.order >= start and (end is None or finding.order < end) and forward is None:
+    beside = finding.index is not None and first.log.events[finding.index].beside
+    in_update = start is not None and finding.order >= start and (end is None or finding.order < end)
+    if in_update and forward is None and not beside:
         return "update"
-    return "gradient" if forward is not None and finding.hidden is None else "forward"
+    custom = any(begin <= finding.order < end for begin, end in first.run.differentiated)  # tf.custom_gradient
+    return "gradient" if (forward is not None or custom) and finding.hidden is None else "forward"
 
 
 def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Origin:

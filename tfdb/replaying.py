@@ -32,6 +32,7 @@ class Pass:
     `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
     to be applied, by the names of their variables, `written` bad values that went into small state.  `updating` says
     that the gate that tripped was the update's, so optimizers compute theirs.
+    `differentiated` are the ranges of ops that tapes ran for their gradients.
     `rereads` lets iterators that this pass made (`begun`) read their datasets, until the time `reading_until`; what
     they give goes to `take`.
     """
@@ -51,6 +52,7 @@ class Pass:
     weights: set[int] = field(default_factory=set)
     scaled: bool = False
     position: Callable[[], int] = lambda: 0
+    differentiated: list[tuple[int, int]] = field(default_factory=list)
     update_start: int | None = None
     update_end: int | None = None
     rereads: bool = False
@@ -62,6 +64,12 @@ class Pass:
         """Remember the variable's value, once."""
         if id(variable) not in self.kept:
             self.kept[id(variable)] = (variable, variable.read_value())
+
+    def put(self, before: Sequence[tuple[Any, Any]]) -> None:
+        """Give variables these values, until `restore`."""
+        for variable, value in before:
+            self.keep(variable)
+            variable.assign(value)
 
     def restore(self) -> None:
         """Put every written variable back."""
@@ -83,6 +91,14 @@ class Pass:
 def active() -> bool:
     """Whether this thread is running a step again."""
     return getattr(local, "current", None) is not None
+
+
+def beside() -> bool:
+    """Whether this is a replica that has not come to its update, for which the update of another waits."""
+    run = getattr(local, "current", None)
+    if run is None or run.collecting is None or getattr(local, "inside", False):
+        return False
+    return isinstance(threading.current_thread(), internals_gate.replica_thread_class())
 
 
 def dense(value: Any) -> Any:
@@ -233,7 +249,9 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     from .writes import name_of
 
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
+    start = run.position()
     gradients = original(tape, target, sources, *args, **kwargs)
+    run.differentiated.append((start, run.position()))
     values, names = tf.nest.flatten(gradients), [name_of(v) for v in tf.nest.flatten(sources)]
     if len(values) == len(names):
         run.gradients = list(zip(names, values, strict=True))

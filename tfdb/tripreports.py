@@ -5,13 +5,14 @@ Also what every report of a trip says of it: the step, the user's frames around 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from . import blame, causes, evidence
+from . import blame, causes, evidence, explain, internals_gate
 from .conditions import badness, worst
 from .frames import LiveFrame
 from .gate import Trip
@@ -32,9 +33,8 @@ class Origin:
 def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
     """The origin is a value that a variable held already."""
     name, array = variable_name(variable), np.asarray(variable)
-    line = blame.assigned.get(variable) or blame.built.get(variable)
+    line, since = since_when(variable)
     callers = caller_lines(trip)
-    since = f"set at line {line.line} of {line.file}" if line else "not seen being set while watching"
     report = Report(
         reason=badness(array) or trip.reason,
         line=line or (callers[-1] if callers else None),
@@ -49,6 +49,30 @@ def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
         **{**more, "variables": (name,)},
     )
     return Origin(report, caller_frames(trip))
+
+
+def since_when(variable: Any) -> tuple[UserLine | None, str]:
+    """The user line that gave a variable its value: set it, made it, or built the layer that made it; and in words."""
+    if line := blame.assigned.get(variable) or blame.built.get(variable):
+        return line, f"set at line {line.line} of {os.path.basename(line.file)}"
+    owners = [owner for owner in blame.built.values() if holds(owner, variable)]
+    if not owners:
+        return None, "not seen being set while watching"
+    owner = min(owners, key=lambda each: len(each.variables))  # the layer itself, not the model around it
+    line = blame.built.get(owner)
+    assert line is not None
+    place = f"line {line.line} of {os.path.basename(line.file)}"
+    return line, f"not seen being set since the {type(owner).__name__} of {place} made it"
+
+
+def holds(owner: Any, variable: Any) -> bool:
+    """Whether a layer has this variable."""
+    if not hasattr(type(owner), "count_params"):
+        return False
+    try:
+        return any(part is variable for each in owner.variables for part in internals_gate.components(each))
+    except Exception:  # a layer of the program's may not be ready for the question
+        return False
 
 
 def of_load(trip: Trip) -> Origin:
@@ -74,14 +98,14 @@ def of_error(trip: Trip, first: Outcome) -> Origin:
     failed = first.failed
     assert failed is not None
     line = blame.responsible(failed.site, ())
-    message = str(first.error).strip().splitlines()
+    message = explain.report(str(first.error)).message or type(first.error).__name__
     report = Report(
         reason=trip.reason,
         line=line,
         op=failed.op,
         phase="forward",
         step=step_number(trip),
-        cause=f"run again eagerly, {failed.op} fails: {message[0] if message else type(first.error).__name__}",
+        cause=f"run again eagerly, {failed.op} fails: {message}",
         stack=(*caller_lines(trip), *failed.site.user),
         notes=tuple(trip.notes),
         **circumstances(trip, first),

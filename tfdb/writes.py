@@ -47,6 +47,7 @@ class Deferred:
     graph: Any = None
     outer: tuple[Any, bool] = (None, False)
     optimizer: Any = None
+    before: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def __enter__(self) -> Deferred:
         self.graph = internals.current_graph()
@@ -65,6 +66,11 @@ class Deferred:
         """Whether a write of this variable, now, is one of those that wait."""
         return id(variable) in self.ids and internals.current_graph() is self.graph
 
+    def remember(self, variable: Any) -> None:
+        """Keep what a counter holds before its write, in eager code: a replay has to start from there."""
+        if self.graph is None and variable.dtype.is_integer and steps.is_small(variable):
+            self.before.setdefault(id(variable), (variable, variable.read_value()))
+
     def flush(self) -> None:
         """Let the waiting writes go on, after their gate."""
         import tensorflow as tf
@@ -74,7 +80,8 @@ class Deferred:
             return
         tensors, names = floating([w[3] for w in waiting], [name_of(w[2]) for w in waiting])
         if self.graph is None:
-            check_eager(Place(None, "update", tuple(names)), tensors, sys._getframe(1))
+            place = Place(None, "update", tuple(names), before=tuple(self.before.values()))
+            check_eager(place, tensors, sys._getframe(1))
             if skips.is_on():
                 return
             passed = []
@@ -124,6 +131,7 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             if deferred.takes(self):
                 deferred.waiting.append((original, method, self, value, args, kwargs))
                 return None
+            deferred.remember(self)
         elif not gate.busy:
             value = entering(self, value, method, graph, sys._getframe(1))
             if skips.leaves_out(self):
@@ -160,12 +168,12 @@ def entering(variable: Any, value: Any, method: str, graph: Any, frame: Any) -> 
         return value
     names = (name_of(variable),)
     if graph is None:
-        blame.assigned.record(variable, frame)
         known = hasattr(getattr(value, "dtype", None), "is_floating")
         tensors, _ = floating([value if known else tf.convert_to_tensor(value, variable.dtype)], names)
         kind = "update" if method != "assign" and variable.trainable else "variable" if by_hand(frame) else "load"
         if tensors:
             check_eager(Place(None, kind, names), tensors, frame)
+        blame.assigned.record(variable, frame)  # only now: while it is looked at, the value is not set yet
         return value
     step = steps.current()
     if step is None or internals.is_xla(graph):
