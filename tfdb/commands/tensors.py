@@ -139,7 +139,7 @@ class TensorCommands(PromptBase):
 
         What differs between two tensors or structures: shapes and dtypes first, then how many elements, the largest
         absolute and relative difference with their places, NaN in one only, and the tolerance at which they agree.
-        Of structures the structures.leaves at the same paths are compared, and those that differ are shown.
+        Of structures the leaves at the same paths are compared, and those that differ are shown.
 
         Example:
             (tfdb) tdiff layer(x), layer(x, training=True)
@@ -246,7 +246,7 @@ def differences_of(a: Any, b: Any, width: int) -> list[str]:
         if not alike:
             lines += [tensors.row_name(*one[path]), text]
     if equal or not shared:
-        lines.append(f"{'all' if equal == len(shared) else f'{equal} of'} {len(shared)} structures.leaves equal")
+        lines.append(f"{'all' if equal == len(shared) else f'{equal} of'} {len(shared)} leaves equal")
     return lines
 
 
