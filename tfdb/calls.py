@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_graphs
+from tfdb import internals, internals_graphs, internals_stacks
 from tfdb.sourcemap import activations
 
 
@@ -54,6 +54,7 @@ class CallDoor:
         self.holds_hooks = holds_hooks
         self.last: Given | None = None
         self.patches = internals.Patches()
+        self.own_frames = internals_stacks.OwnFrames()
         self.active: list[Call] = []
         self.inside = threading.local()
         self.silence = ExitStack()
@@ -65,10 +66,12 @@ class CallDoor:
         if not self.patches.saved:
             self.patches.replace(internals.atomic_function(), "call_flat", self.watching)
             self.patches.replace(internals.status_module(), "_status_to_exception", self.cleaning)
+            self.own_frames.install()
 
     def remove(self) -> None:
         """Stop watching, and let go of the last call's arguments."""
         self.patches.remove()
+        self.own_frames.remove()
         self.last = None
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,13 +31,15 @@ SAME, ALIKE, DIFFERENT = "the same", "the same kind of error, in other words", "
 
 RESTORE = '''
 def restore(variables, key):
-    """Give variables, in order, the values that were saved under `key`."""
+    """Give variables, in order, the values that were saved under `key`; False when some of them are not made yet."""
     count = int(saved[f"{key}/count"])
+    if len(variables) < count:
+        return False
     for index, variable in enumerate(variables[:count]):
         value = saved[f"{key}/{index}"]
         dtype = tf.as_dtype(variable.dtype)
         variable.assign(tf.constant(value) if value.dtype == dtype.as_numpy_dtype else tf.bitcast(value, dtype))
-    return len(variables) >= count
+    return True
 '''
 FINITE = '''
 def assert_finite(values, what):

@@ -40,9 +40,7 @@ class ReproCommands(PromptBase):
                     failure = repro.Failure("error", wreck.facts.error, wreck.reported.message)
             else:
                 failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
-            scopes = [
-                rebuild.Scope(view.filename, names) for view in self.views() for names in (view.locals, view.globals)
-            ]
+            scopes = [scope for view in self.views() for scope in scopes_of(view)]
             written = repro.write(path, target, failure, results, scopes, test)
         except (TfdbError, ValueError, OSError) as error:
             self.error(str(error))
@@ -50,6 +48,12 @@ class ReproCommands(PromptBase):
         self.message(f"written: {written.path} and {written.arrays.name}")
         said = f"{written.verdict}: {rerun.shortened(written.said)}"
         self.message(f"run in a fresh process: {said}")
+
+
+def scopes_of(view: rerun.FrameView) -> list[rebuild.Scope]:
+    """Where the names of a frame are looked up: its locals, what is global beside them, and the globals alone."""
+    beside = {name: value for name, value in view.globals.items() if name not in view.locals}
+    return [rebuild.Scope(view.filename, names) for names in ({**view.locals, **beside}, view.globals)]
 
 
 def repro_options(arg: str) -> tuple[Path, str, bool]:
