@@ -35,7 +35,7 @@ ROWS = {
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normslopes", "normreport",
         "gradhistory", "gradrows",
-        "failures", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
+        "failures", "stages", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
         "kerasfacts",
         "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",

@@ -115,9 +115,10 @@ def test_a_step_that_a_watch_stopped_fails_again_by_itself(tmp_path: Path, progr
     (tmp_path / "program.py").write_text(program)
     file = "test_bug.py" if test else "bug.py"
     command = [sys.executable, "-m", "tfdb", "-w", "nan", "program.py"]
-    typed = f"repro {file}{' --test' if test else ''}\nq\n"
+    typed = f"rerun\nc\nrepro {file}{' --test' if test else ''}\nq\n"
     done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert "run in a fresh process: the same: AssertionError: result 0 holds nan or inf" in done.stdout
+    assert "eager · variables as at the call" in done.stdout  # those that the step wrote before the gate, too
     before = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if test else []
     alone = subprocess.run([sys.executable, *before, file], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert alone.returncode == 1

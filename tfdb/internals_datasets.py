@@ -51,6 +51,12 @@ def is_repeatable(dataset: Any) -> bool:
     return not any(kind in text for kind in (b"Shuffle", b"Random", b"PyFunc", b"Generator"))
 
 
+def batch_size(dataset: Any) -> int | None:
+    """How many elements a batching dataset puts together; None for other datasets."""
+    size = getattr(dataset, "_batch_size", None)
+    return int(size) if size is not None else None
+
+
 def resource_of(iterator: Any) -> Any:
     """The tensor that stands for an iterator in graphs."""
     return iterator._iterator_resource

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tfdb import blame, internals, internals_errors, internals_layers
+from tfdb import blame, internals, internals_errors, internals_gate, internals_layers
 from tfdb.linehooks import is_exporting
 
 MOST_GRAPHS = 32  # whose batches are kept; the oldest give way
@@ -36,6 +36,7 @@ class Keeper:
                 self.patches.replace(internals_errors.iterator_module(), name, self.watching)
             for owner, name in internals_errors.python_error_doors():
                 self.patches.replace(owner, name, self.catching)
+            self.patches.replace(internals_gate.dataset_class(), "__init__", self.constructing)
             self.catch_up()
         internals_layers.hide_own_frames(True)
         for owner in internals_layers.built_classes():
@@ -71,6 +72,15 @@ class Keeper:
             return value
 
         return __new__
+
+    def constructing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The `__init__` of datasets: the user's line that makes one is kept."""
+
+        def __init__(dataset: Any, *args: Any, **kwargs: Any) -> None:
+            self.built.record(dataset, sys._getframe(1))
+            original(dataset, *args, **kwargs)
+
+        return __init__
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of the op that takes an iterator's element: in a graph, the element is kept in resources too."""

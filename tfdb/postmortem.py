@@ -19,6 +19,7 @@ from tfdb import (
     numericfaults,
     refetch,
     scenes,
+    stages,
     state,
     syntax,
     tensors,
@@ -117,8 +118,8 @@ def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     if failure.traced:
         return traced_wreck(wreck)
     if reported.node and internals_errors.is_op_error(failure.root):
-        return graph_wreck(wreck, keeper)
-    return with_line_facts(wreck, None)
+        return with_stage(graph_wreck(wreck, keeper), keeper)
+    return with_stage(with_line_facts(wreck, None), keeper)
 
 
 def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
@@ -243,6 +244,19 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     if not scene.certain:
         note += "; the op did not fail again by itself, they are of its last pass"
     return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
+
+
+def with_stage(wreck: Wreck, keeper: Keeper | None) -> Wreck:
+    """The wreck of an error in a dataset with the stage that failed, and what that was given."""
+    if stages.DRAWING not in wreck.full:
+        return wreck
+    dataset = next(scenes.datasets_of(list(internals_errors.outward(wreck.failure.deepest))), None)
+    stage = stages.failing(dataset) if dataset is not None else None
+    if stage is None:
+        return wreck
+    line = stages.told(stage, keeper.built if keeper is not None else blame.built)
+    shown = (*wreck.shown, *stages.given(stage))[:MOST_VALUES]
+    return replace(wreck, shown=shown, notes=((line,) if line else ()) + wreck.notes)
 
 
 def graph_alone(wreck: Wreck) -> Wreck:

@@ -5,7 +5,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -105,6 +105,16 @@ def of_record(record: Record) -> Target:
     notes = ["a large numpy argument was kept by reference: it is as it is now"] if record.borrowed else []
     call = f"call {record.number}"
     return Target(record.name, function, record.args, record.kwargs, call, record.function, record.state, tuple(notes))
+
+
+def at_trip(target: Target, trip: Any) -> Target:
+    """The target of a watch's stop with the state that its step began with: the gate carried it."""
+    step = trip.place.step
+    if step is None or target.at_call is not None:
+        return target
+    kept = [(variable, trip.values.get(id(symbol))) for variable, symbol in step.before.values()]
+    values = tuple((variable, value) for variable, value in kept if value is not None)
+    return replace(target, at_call=State(values)) if values else target
 
 
 def draws_data(record: Record) -> bool:

@@ -65,7 +65,9 @@ class RerunCommands(CompareCommands, ReproCommands):
         inside = self.graph_stop is not None
         eager = not inside and self.wreck is None and wanted is None
         views = [] if eager else self.views()
-        return rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
+        found = rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
+        trip = self.graph_stop.trip if inside and not expression and not back else None
+        return found if trip is None else rerun.at_trip(found, trip)
 
     def batch(self, function: Any) -> list[list[Any]]:
         """What the iterators in the function's graph gave last."""
