@@ -291,3 +291,35 @@ def test_a_prompt_in_another_thread_has_its_tape(tf: Any) -> None:
         (tfdb) c
         """,
     )
+
+
+def test_why_at_a_stop_in_a_running_graph_needs_no_watch(tf: Any) -> None:
+    cut, connected = tf.Variable([1.0], name="cut"), tf.Variable([2.0], name="connected")
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.round(cut * 3.0) + connected)
+        grads = tape.gradient(loss, [connected, cut])
+        tfdb.set_trace()
+        return grads[0]
+
+    play(
+        step,
+        """
+        graph stop · step · pass 1
+        > ...
+        -> ...
+        (tfdb) why cut
+        No gradient for 1 of 1
+          origin    Round...
+        ...
+        (tfdb) why connected
+        connected is connected to the loss: nothing cuts the gradient
+        (tfdb) why grads[-1]
+        No gradient for 1 of 1
+          origin    Round...
+        ...
+        (tfdb) c
+        """,
+    )

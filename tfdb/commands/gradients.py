@@ -84,10 +84,13 @@ class GradientCommands(BackwardCommands):
         """The variable at the place of `grads[2]` among the sources."""
         node = ast.parse(expression, mode="eval").body
         found = self.asked_here()
-        if found is None or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        if found is None or not isinstance(node, ast.Subscript):
+            return None
+        try:
+            index = ast.literal_eval(node.slice)
+        except ValueError:
             return None
         sources = list(sites.flat(found.sources))
-        index = node.slice.value
         return sources[index] if isinstance(index, int) and -len(sources) <= index < len(sources) else None
 
     def asked_here(self) -> asked.Asked | None:
@@ -109,7 +112,7 @@ class GradientCommands(BackwardCommands):
 
     def explain(self, found: asked.Asked, variable: Any) -> bool:
         """Print why the variable (all sources, if None) gets no gradient."""
-        targets = lostgrads.flat(found.target)
+        targets = [self.symbol_of(target) for target in lostgrads.flat(found.target)]
         sources = [variable] if variable is not None else list(sites.flat(found.sources))
         symbolic = any(internals.is_symbolic(target) for target in targets)
         if not sources or not targets:
@@ -129,6 +132,22 @@ class GradientCommands(BackwardCommands):
             width, color = render.terminal_width(), hasattr(self, "shell") and sys.stdout.isatty()
             self.message(screens.watch_screen(nonegrads.report(question, answer), width, color))
         return True
+
+    def symbol_of(self, target: Any) -> Any:
+        """The graph's own tensor of a value that a stop inside a graph carried; what is symbolic itself as it is.
+
+        Raises:
+            TfdbError: it is no tensor of the stop's graph; eager tapes know nothing of it either.
+        """
+        hit = self.graph_stop.hit if self.graph_stop is not None else None
+        hook = self.session.planter.hooks.get(hit.point.number) if hit is not None else None
+        if hit is None or internals.is_symbolic(target):
+            return target
+        carried = zip(hook.inputs if hook is not None else (), hit.values, strict=False)
+        symbol = next((tensor for tensor, value in carried if value is target), None)
+        if symbol is None:
+            raise TfdbError("the loss is no tensor of this stop's graph: stop in the function that computes it")
+        return symbol
 
     def do_tape(self, arg: str) -> None:
         """tape [TARGET [, SOURCES]]
