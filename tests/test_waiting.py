@@ -306,3 +306,27 @@ def test_an_uncaught_error_behind_a_breakpoint_ends_in_post_mortem(tmp_path: Pat
     lines, status = run(tmp_path, program, "b 2 | c | c | p ('m', m) | q")
     assert places(lines)[1:] == ["program.py(2)work", "program.py(3)work"] and "('m', 2)" in lines
     assert status == 1
+
+
+def test_a_condition_is_compiled_once_for_all_passes(tmp_path: Path) -> None:
+    program = """
+        import sys
+        import tensorflow as tf
+
+        codes = []
+
+        def note():
+            codes.append(sys._getframe(1).f_code)
+            return False
+
+        @tf.function
+        def spin(x):
+            for i in tf.range(5):
+                x = tf.sin(x)
+            return x
+
+        spin(tf.ones(3))
+        print("codes", len(codes), len(set(map(id, codes))))
+    """
+    lines, status = run(tmp_path, program, "b 14, note() | c | c")
+    assert "codes 5 1" in "\n".join(lines) and status == 0

@@ -1,16 +1,28 @@
 """Commands that set breakpoints and look around a stop, where graph frames need more than pdb gives."""
 
 import bdb
+import functools
 import inspect
 import linecache
 import os
 import re
+from types import CodeType
 from typing import Any
 
 from tfdb import internals, opbreaks, syntax, tracedlines, tracestops, tracingonly
 from tfdb.commands.pending import PendingBreakpoints
 
 BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(condition: str) -> CodeType:
+    """A breakpoint's condition as code.
+
+    Raises:
+        SyntaxError: it is no expression.
+    """
+    return compile(condition.strip(), "<condition>", "eval")
 
 
 class NamedBreakpoint(bdb.Breakpoint):
@@ -143,16 +155,33 @@ class StopCommands(PendingBreakpoints):
         return syntax.first_line("".join(linecache.getlines(filename)), line) if line else 0
 
     def break_here(self, frame: Any) -> bool:
-        """bdb's question; when it stops because a condition cannot be evaluated, say so."""
-        found: bool = super().break_here(frame)
-        made = bdb.Breakpoint.bpbynumber[self.currentbp] if found and self.currentbp else None
-        if made is not None and made.cond:
+        """bdb's question: does a breakpoint stop here?  One whose condition cannot be evaluated does, and says so.
+
+        bdb compiles a condition at each pass anew, and TensorFlow keeps the code of every line that has run an op.
+        """
+        filename = self.canonic(frame.f_code.co_filename)
+        lines = [
+            line for line in (frame.f_lineno, frame.f_code.co_firstlineno) if line in self.breaks.get(filename, ())
+        ]
+        for made in bdb.Breakpoint.bplist[filename, lines[0]] if lines else ():  # type: ignore[attr-defined]
+            if not made.enabled or not bdb.checkfuncname(made, frame):
+                continue
+            made.hits += 1
+            failed = ""
             try:
-                bool(eval(made.cond, frame.f_globals, frame.f_locals))
+                if made.cond and not eval(compiled(made.cond), frame.f_globals, frame.f_locals):
+                    continue
             except Exception as error:
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-                self.message(f"the condition of breakpoint {made.number} failed: {reason}")
-        return found
+                failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                self.message(f"the condition of breakpoint {made.number} failed: {failed}")
+            if made.ignore > 0 and not failed:
+                made.ignore -= 1
+                continue
+            self.currentbp = made.number
+            if made.temporary and not failed:
+                self.do_clear(str(made.number))
+            return True
+        return False
 
     def note_on_tracing(self, stop: Any) -> None:
         """Say it when the line of a breakpoint is plain Python: it runs while tracing, not now."""
