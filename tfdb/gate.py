@@ -326,7 +326,8 @@ def is_run(place: Place) -> bool:
     number = call.number if call else place.trips
     place.skipped = place.skipped + 1 if number <= place.last + 1 else 1
     place.last = number
-    return place.skipped >= RUN
+    first = float(getattr(place.optimizer, "initial_scale", 1.0) or 1.0)  # each skipped step halves it
+    return place.skipped >= max(RUN, int(np.log2(max(first, 1.0))) + 1)
 
 
 def floating(values: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[str]]:
