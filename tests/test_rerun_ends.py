@@ -2,7 +2,10 @@
 
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,3 +105,32 @@ def test_all_state_is_put_back(tf: Any, ends: Callable[[], object], typed: str, 
     play(lambda: program(False), "")
     assert found[0] == found[1], output
     assert draws[0] == draws[1]
+
+
+TRACING = """
+import tensorflow as tf
+
+w = tf.Variable(1.0)
+
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.stop_gradient(w) * x
+    w.assign_add(x)
+    return tape.gradient(loss, [w]), loss
+
+
+step(tf.constant(2.0))
+print("w is", float(w))
+"""
+
+
+def test_at_a_stop_while_tracing_the_re_run_is_eager(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(TRACING)
+    command = [sys.executable, "-m", "tfdb", "-w", "none", "program.py"]
+    typed = "rerun\np float(x)\nc\nc\n"
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert "-> with tf.GradientTape() as tape:\n(tfdb) 2.0" in done.stdout
+    assert "put back: Variable (1 of 1 variables had changed)" in done.stdout
+    assert "w is 3.0" in done.stdout

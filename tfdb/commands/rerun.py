@@ -138,7 +138,7 @@ class RerunCommands(CompareCommands, ReproCommands):
         python = None if keep else state.PythonState.take(frozen.places(target.function))
         written: list[Any] = []
         try:
-            with state.set_aside(target.at_call, keep) as began:
+            with internals.eager(), state.set_aside(target.at_call, keep) as began:  # a stop may be inside of a tracing
                 self.message(sys.call_tracing(self.ended, (target,)))
                 written = state.changed(began)
         finally:
