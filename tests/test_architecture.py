@@ -30,7 +30,7 @@ ROWS = {
         "graphs", "dumps",
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
-        "replicas", "turns", "steps", "writes", "compiled", "eagerly", "pipelines", "imports", "watching",
+        "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",
         "recorder", "replaying", "opwise", "skips", "told", "near",
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normscopes", "normlook", "normexpr", "normslopes", "normreport",

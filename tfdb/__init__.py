@@ -31,7 +31,7 @@ _LATER = frozenset(
     norms normscopes normslopes numericfaults operands opwise origin origins passgrads pathways pipelines plots
     postmortem probes reach rebuild recorder refetch render replay replaying replicas repro rerun retrace
     retracetext scenes screens sites skips state steps steptraces structures summarize symbols taperecords tapes
-    tensors thresholds told traceable tracingonly trippedsteps tripreports turns uncaught values watching
+    tensors thresholds told traceable tracingonly trippedsteps tripreports turns uncaught values varnames watching
     watchstops writes
     """.split()
 )

@@ -64,6 +64,23 @@ def gradient_calls(file: str, line: int, tapes: Iterable[str]) -> Iterable[ast.C
                 yield node
 
 
+def results(activation: Activation) -> set[str]:
+    """The names that a function gives to what `tape.gradient(...)` returns."""
+    names = activation.names()
+    kept = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
+    calls = list(gradient_calls(activation.filename, activation.lineno, kept))
+    function = detours.function_at(activation.filename, activation.lineno)
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Assign)] if function is not None else []
+    lines = {(call.lineno, call.col_offset) for call in calls}
+    return {
+        target.id
+        for node in found
+        if (node.value.lineno, node.value.col_offset) in lines
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
 def losses(stack: Iterable[Activation]) -> Iterator[tuple[Any, UserLine]]:
     """The targets with values that the frames' code differentiates, each with its line; inner frames first."""
     for activation in stack:

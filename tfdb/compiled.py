@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals, internals_gate, internals_numerics, internals_rerun, steps
+from . import internals, internals_callbacks, internals_numerics, internals_rerun, steps, varnames
 from .conditions import badness
 from .gate import Place, Trip, floating, gate, whole, worst_element
 from .steps import Step
@@ -127,7 +127,7 @@ def judged_now(tensors: Sequence[Any]) -> np.ndarray:
 
 def names_of(variables: Sequence[Any]) -> list[str]:
     """The variables' names, Keras' paths where there are some."""
-    return [getattr(v, "path", None) or str(v.name).removesuffix(":0") for v in variables]
+    return [varnames.name_of(variable) for variable in variables]
 
 
 def step_of(trace: Any) -> Step | None:
@@ -158,12 +158,12 @@ def graph_call(original: Callable[..., Any], function: Any, args: tuple[Any, ...
         return original(function, *args, **kwargs)  # which raises what is wrong with the call
     step = step_of(trace)
     fresh.clear()
-    with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
+    with internals_callbacks.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
         before = read(used([step])) if step is not None else []
     outputs = original(function, *args, **kwargs)
     if step is None:
         return outputs
-    with internals_gate.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
+    with internals_callbacks.without_op_callbacks(), gate.quiet(), tf.name_scope("tfdb_gate"):
         plant(step, before, steps.flatten((args, kwargs)), outputs)
     return outputs
 

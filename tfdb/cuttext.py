@@ -66,7 +66,7 @@ OF_KIND: dict[str, tuple[str, str]] = {
     "used": ("this tape was used up by an earlier gradient", "open it with tf.GradientTape(persistent=True)"),
     "empty": ("there is no trainable variable to take a gradient for", "set trainable=True on what is to learn"),
     "unseen": ("the ops behind this loss ran before `watch none` was on, so where the path ends is not known",
-               "go on to the next step, which is seen from its beginning, and ask again"),
+               "go on with `c` to a stop in the next step, which is seen from its beginning, and ask again"),
     "linear": ("{name} is not in the first gradient: the loss is linear in it, and what is zero everywhere "
                "comes out None", "unconnected_gradients=tf.UnconnectedGradients.ZERO gives zeros instead"),
     "disconnected": ("the loss is not computed from {name}",

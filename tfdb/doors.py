@@ -30,7 +30,8 @@ from .elements import drawing, looping, unwrapping
 from .errors import Quit
 from .gate import RATE, Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
-from .writes import Deferred, assigning, identity, name_of, reading
+from .varnames import name_of
+from .writes import Deferred, assigning, identity, reading
 
 patches = internals.Patches()
 keras_patches = internals.Patches()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals, internals_gate, internals_keras, internals_numerics, steps
+from . import internals, internals_callbacks, internals_gate, internals_keras, internals_numerics, steps, varnames
 from .conditions import Watch, badness, concerns, worst
 from .errors import Quit
 from .steps import Call, Step
@@ -141,6 +141,7 @@ class Gate:
     def concerned(self, trip: Trip, names: Sequence[str]) -> Watch | None:
         """The watch that a trip whose origin has these names falls under."""
         kinds = kinds_of(trip.place.kind, trip.reason)
+        names = varnames.known_as(names) if any(watch.scope or watch.allow for watch in self.watches) else names
         return next((watch for kind in kinds if (watch := concerns(self.watches, kind, names))), None)
 
     def falling_under(self, trip: Trip, names: Sequence[str]) -> Watch | None:
@@ -199,7 +200,7 @@ def plant(place: Place, tensors: Sequence[Any], gradients: Sequence[Any] = ()) -
     step.gates += 1
     place.number = step.gates
     place.spot = steps.spot()
-    with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_gate"):
+    with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_gate"):
         fine = tf.math.is_finite(whole(tensors))
         carried = step.tensors()
         applied = Applied(gradients)

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import blame, internals_gate, reach
 from .norms import size_of
-from .writes import name_of
+from .varnames import name_of
 
 STEPS = 32  # kept
 UNNAMED = re.compile(r"(.*/)?Variable(_\d+)?")  # the program gave no name

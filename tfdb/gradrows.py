@@ -15,7 +15,7 @@ from .gradtable import Row, row
 from .normlook import Crossing, plain
 from .norms import exactly, is_floating, size_of
 from .thresholds import COLUMNS, SQUARES
-from .writes import name_of
+from .varnames import name_of
 
 
 def recorded(book: Book, crossing: Crossing | None) -> list[Row]:

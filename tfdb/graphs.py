@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import internals, internals_graphs, phases, sourcemap
+from . import internals, internals_graphs, phases, sourcemap, varnames
 from .errors import TfdbError
 from .graphrecords import GraphRecord, Named, Node, TensorType
 from .report import UserLine
@@ -207,7 +207,7 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
     captures = tuple(Named(literals.of(inner.op), text(inner)) for _, inner in graph.captures if not is_hook(inner.op))
     arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
     results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
-    variables = tuple(Named(each.name.removesuffix(":0"), variable_text(each)) for each in variables_of(graph))
+    variables = tuple(Named(varnames.name_of(each), variable_text(each)) for each in variables_of(graph))
     xla = internals.is_xla(graph)
     return GraphRecord(
         graph.name, title, arguments, results, captures, variables, tuple(devices), xla, nodes, functions
@@ -283,15 +283,16 @@ class Literals:
         self.captured = {id(inner.op): outer for outer, inner in graph.captures}
         self.handles = {}
         for variable in graph.variables:
-            self.handles[id(getattr(variable, "handle", variable))] = variable.name.removesuffix(":0")
+            self.handles[id(getattr(variable, "handle", variable))] = varnames.name_of(variable)
 
     def of(self, op: Any) -> str:
         """The literal of an op, "" for one that computes."""
         if op.type == "Placeholder":
             outer = self.captured.get(id(op))
+            plain = internals_graphs.argument_name(op)
             if outer is None:
-                return internals_graphs.argument_name(op)
-            return self.handles.get(id(outer)) or outside(outer) or internals_graphs.argument_name(op)
+                return plain
+            return self.handles.get(id(outer)) or outside(outer) or varnames.name_of_handle(outer, plain)
         if op.type == "ReadVariableOp":
             source = op.inputs[0].op
             return self.of(source) if source.type == "Placeholder" else ""

@@ -310,16 +310,6 @@ def is_keras_symbolic(value: Any) -> bool:
     return any(type(leaf).__name__ == "KerasTensor" for leaf in tf.nest.flatten(value))
 
 
-def add_op_callback(callback: Callable[..., Any]) -> None:
-    """Call `callback` after every op on this thread, eager or being added to a graph.  Idempotent."""
-    private("framework.op_callbacks", "add_op_callback")(callback)
-
-
-def remove_op_callback(callback: Callable[..., Any]) -> None:
-    """Undo `add_op_callback`; must be called on the same thread."""
-    private("framework.op_callbacks", "remove_op_callback")(callback)
-
-
 def attributes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The attributes among the arguments of `_create_op_internal`, those after the op's type."""
     return kwargs.get("attrs") or (args[4] if len(args) > 4 else None) or {}

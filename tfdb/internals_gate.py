@@ -13,7 +13,6 @@ from typing import Any
 from tfdb.errors import Incompatible
 from tfdb.internals import Patches, private
 
-OpCallback = Callable[..., Any]
 ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 READS = ("_read_variable_op", "sparse_read", "gather_nd")
 SCATTERS = ("scatter_sub", "scatter_add", "scatter_update")
@@ -145,16 +144,6 @@ def in_dataset_function() -> bool:
 
 
 @contextlib.contextmanager
-def op_callback(callback: OpCallback) -> Iterator[None]:
-    """Call `callback(op_type, inputs, attrs, outputs, op_name, graph)` after every op this thread runs or adds."""
-    private("framework.op_callbacks", "add_op_callback")(callback)
-    try:
-        yield
-    finally:
-        private("framework.op_callbacks", "remove_op_callback")(callback)
-
-
-@contextlib.contextmanager
 def gradient_function(around: Callable[[str, Sequence[Any], Sequence[Any], Callable[[], Any]], Any]) -> Iterator[None]:
     """Run every op's gradient through `around(op_type, inputs, outputs, compute)`; process-wide while it lasts."""
     register = private("pywrap_tfe", "TFE_Py_RegisterGradientFunction")
@@ -171,20 +160,6 @@ def gradient_function(around: Callable[[str, Sequence[Any], Sequence[Any], Calla
         yield
     finally:
         register(original)
-
-
-@contextlib.contextmanager
-def without_op_callbacks() -> Iterator[None]:
-    """Run the block with this thread's op callbacks (the program's own `enable_check_numerics` too) set aside."""
-    context = private("eager.context", "context")()
-    kept = list(context.op_callbacks)
-    for callback in kept:
-        context.remove_op_callback(callback)
-    try:
-        yield
-    finally:
-        for callback in kept:
-            context.add_op_callback(callback)
 
 
 def optimizer_classes() -> list[tuple[type, str]]:

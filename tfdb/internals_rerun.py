@@ -249,6 +249,47 @@ def keras_paths(values: Sequence[Any]) -> dict[int, str]:
     return {id(value._value): value.path for value in found if getattr(value, "_value", None) is not None}
 
 
+def keras_variable_class() -> type | None:
+    """Keras 3's own class of variables, None while the program has not imported it."""
+    return keras_private("keras", "backend.common.variables", "Variable")
+
+
+def keras_owned(values: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+    """The tf.Variable in each Keras variable among some objects, those on each replica too, with the Keras path."""
+    owner = keras_variable_class()
+    for value in values:
+        if owner in type(value).__mro__ and (inner := getattr(value, "_value", None)) is not None:
+            yield inner, value.path
+            for part in internals_gate.components(inner):
+                yield part, value.path
+
+
+def is_holder(kind: type) -> bool:
+    """Whether objects of a class hold variables in attributes: layers, models, modules."""
+    import tensorflow as tf
+
+    return issubclass(kind, (tf.Module, *layer_classes()))
+
+
+def is_variable(kind: type) -> bool:
+    """Whether it is a class of variables, TensorFlow's or Keras'."""
+    owner = keras_variable_class()
+    return internals_gate.variable_class() in kind.__mro__ or owner is not None and owner in kind.__mro__
+
+
+def holders(values: Sequence[Any]) -> list[Any]:
+    """The layers, models and modules among some objects."""
+    kinds: dict[type, bool] = {}
+    found = []
+    for value in values:
+        kind = type(value)
+        if kind not in kinds:
+            kinds[kind] = is_holder(kind)
+        if kinds[kind]:
+            found.append(value)
+    return found
+
+
 def concrete_function_class() -> type:
     """The class of what `get_concrete_function` returns; `graph` is the graph that its calls run."""
     return private("eager.polymorphic_function.concrete_function", "ConcreteFunction")

@@ -332,7 +332,7 @@ def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
 
 def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
     """The sources' names: a variable's own, else the user's name for the tensor in the innermost user frame."""
-    from .writes import name_of
+    from .varnames import name_of
 
     frames = blame.user_frames(frame)[-1:]
     places = [names for f in frames for names in (f.f_globals, f.f_locals)]

@@ -6,7 +6,6 @@ function that is traced, each such op gets a check in the graph and a branch tha
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import sys
 import threading
@@ -17,7 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, edges, frames, internals, internals_errors, internals_gate, normexpr, operands, sites
+from . import (
+    blame,
+    edges,
+    frames,
+    internals,
+    internals_callbacks,
+    internals_errors,
+    internals_gate,
+    normexpr,
+    operands,
+    sites,
+)
 from .conditions import Watch, concerns
 from .report import Frame, NamedSummary, Report, UserLine
 from .steps import Call
@@ -60,7 +70,7 @@ class NearWatch:
         self.watches, self.on_stop, self.names_of = tuple(watches), on_stop, names_of
         if watches and not self.installed:
             self.installed = True
-            internals.add_op_callback(self.on_op)
+            internals_callbacks.add_op_callback(self.on_op)
 
     def remove(self) -> None:
         """Look at nothing from now on; checks in graphs traced before do nothing.  Idempotent."""
@@ -72,8 +82,7 @@ class NearWatch:
 
     def withdraw(self) -> None:
         """Take the op callback away, if it is this thread's; op callbacks are each thread's own."""
-        with contextlib.suppress(KeyError):
-            internals.remove_op_callback(self.on_op)
+        internals_callbacks.remove_op_callback(self.on_op)
 
     def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
         """An op ran eagerly, or was added to a graph (TensorFlow's op callback)."""
@@ -127,7 +136,7 @@ class NearWatch:
             with tf.control_dependencies([hook]):
                 return tf.identity(tf.constant(True))
 
-        with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_near"):
+        with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_near"):
             tf.cond(suspicion(op, looked, made), hooked, lambda: tf.constant(False))
 
     def tell(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from . import blame, internals, internals_gradients, lostgrads, replaying, sites, tapes
+from . import blame, internals, internals_gradients, lostgrads, replaying, sites, tapes, varnames
 from .conditions import Watch
 from .cuts import Cut, Node
 from .cuttext import CutFacts, worded
@@ -165,11 +165,12 @@ class NoneWatch:
 
     def is_fault(self, question: Question, answer: Answer, all_lost: bool) -> bool:
         """Whether these lost gradients are to be named."""
+        lost = [question.names[i] for i in question.lost]
         return (
             all_lost
             or not answer.cut.on_purpose
             or any(
-                watch.scope and any(watch.scope.search(question.names[i]) for i in question.lost)
+                watch.scope and any(watch.scope.search(name) for name in varnames.known_as(lost))
                 for watch in self.watches
             )
         )
@@ -200,7 +201,7 @@ class NoneWatch:
     def concerned(self, names: Sequence[str]) -> Watch | None:
         """The watch that these lost gradients fall under."""
         for watch in self.watches:
-            if watch.scope and not any(watch.scope.search(name) for name in names):
+            if watch.scope and not any(watch.scope.search(name) for name in varnames.known_as(names)):
                 continue
             if watch.allow and all(watch.allow.search(name) for name in names):
                 continue

@@ -21,6 +21,7 @@ from . import (
     frames,
     internals,
     internals_autograph,
+    internals_callbacks,
     internals_gate,
     internals_norms,
     internals_numerics,
@@ -240,7 +241,7 @@ def in_graph(
     place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
     names = {**watch.slopes.names(), **normexpr.names_at(activations, watch.calls.current())}
     asked = normexpr.Asked(names, carrier)
-    with internals_gate.without_op_callbacks(), tf.name_scope("tfdb_norms"):
+    with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_norms"):
         verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
         numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
         matrix = (

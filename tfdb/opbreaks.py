@@ -9,12 +9,11 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_tracing
+from tfdb import internals, internals_callbacks, internals_tracing
 
 NAME = re.compile(r"<(op|layer):(.*)>", re.DOTALL)
 CLOSE = 0.6  # difflib's ratio from which a name is offered for a misspelt one
@@ -110,20 +109,19 @@ class OpBreaks:
         if not self.installed:
             self.installed = True
             self.thread = threading.get_ident()
-            internals.add_op_callback(self.on_eager_op)
+            internals_callbacks.add_op_callback(self.on_eager_op)
 
     def settle(self) -> None:
         """Watch eager ops of this thread, the program's, when a breakpoint was set on one of TensorFlow's own."""
         if self.installed and self.thread != threading.get_ident():
             self.thread = threading.get_ident()
-            internals.add_op_callback(self.on_eager_op)
+            internals_callbacks.add_op_callback(self.on_eager_op)
 
     def remove(self) -> None:
         """Watch no more."""
         if self.installed:
             self.installed = False
-            with suppress(KeyError):  # the callbacks are the thread's own
-                internals.remove_op_callback(self.on_eager_op)
+            internals_callbacks.remove_op_callback(self.on_eager_op)
         self.patches.remove()
 
     def on_graph_op(self, op: Any) -> None:

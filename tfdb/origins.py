@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfdb import internals, internals_errors
+from tfdb import internals, internals_errors, varnames
 from tfdb.sourcemap import Activation, is_hidden
 
 SAME = {  # ops whose output the user knows by the name of this input
@@ -32,7 +32,7 @@ def name_of(tensor: Any, names: dict[int, str]) -> str:
             return names[id(tensor)]
         variable = variable_of(tensor)
         if variable is not None:
-            return str(getattr(variable, "path", None) or variable.name).removesuffix(":0")
+            return varnames.name_of(variable)
         outer = outside(tensor)
         if outer is not None:
             tensor = outer

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import blame, internals_gate, internals_rerun, state
+from tfdb import blame, internals_callbacks, internals_rerun, state
 
 Line = tuple[str, int, str]
 MOST_LOGGED = 20_000  # eager ops kept with their values
@@ -154,7 +154,7 @@ class Logged:
         self.callback: Any = None
 
     def __enter__(self) -> "Logged":
-        self.callback = internals_gate.op_callback(self.on_op)
+        self.callback = internals_callbacks.op_callback(self.on_op)
         self.callback.__enter__()
         return self
 

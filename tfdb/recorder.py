@@ -18,6 +18,7 @@ from . import (
     blame,
     internals,
     internals_autograph,
+    internals_callbacks,
     internals_gate,
     internals_gradients,
     internals_rerun,
@@ -137,7 +138,7 @@ class Recorder:
         assert self.probe is not None
         if any(self.log.kinds.get(getattr(value, "_id", -1)) for value in inputs):
             return []
-        with internals_gate.without_op_callbacks(), compiling():
+        with internals_callbacks.without_op_callbacks(), compiling():
             found = self.probe(op, inputs, attrs or ()) or []
         return found if any(kind_of(array) for array in found) else []
 
@@ -158,7 +159,7 @@ class Recorder:
 
     def kind_held(self, variable: Any) -> str:
         """The `badness` of what a variable holds."""
-        with internals_gate.without_op_callbacks():
+        with internals_callbacks.without_op_callbacks():
             return kind_of(internals_rerun.read(variable))
 
     def calling_python(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -287,7 +288,7 @@ def run(
         outcome.failed = failure(error, base)
     finally:
         replaying.local.current = None
-        with internals_gate.without_op_callbacks():
+        with internals_callbacks.without_op_callbacks():
             current.restore()
     return outcome
 
@@ -359,10 +360,13 @@ def passing(recorder: Recorder) -> Iterator[None]:
     patches.replace(internals_gate.iterator_class(), "_create_iterator", replaying.creating)
     patches.replace(internals_rerun.concrete_function_class(), "__call__", calling_concrete)
     tf.config.run_functions_eagerly(True)
-    aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_gate.without_op_callbacks()
+    aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_callbacks.without_op_callbacks()
     with np.errstate(all="ignore"), aside[0], aside[1], aside[2]:
         try:
-            with internals_gate.gradient_function(recorder.around_gradient), internals_gate.op_callback(recorder.on_op):
+            with (
+                internals_gate.gradient_function(recorder.around_gradient),
+                internals_callbacks.op_callback(recorder.on_op),
+            ):
                 yield
         finally:
             tf.config.run_functions_eagerly(eagerly)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals_gate, steps
+from . import internals_callbacks, internals_gate, steps
 from .conditions import badness
 
 local = threading.local()
@@ -123,7 +123,7 @@ def apply(
 ) -> Any:
     """An optimizer's door: ends the pass when a gradient or, if asked for, an update is bad; else changes nothing."""
     from .doors import targets
-    from .writes import name_of
+    from .varnames import name_of
 
     run: Pass = local.current
     if getattr(local, "inside", False):
@@ -148,7 +148,7 @@ def compute_update(
 
     Replicas meet inside of it: the first to come here may go on as the last.
     """
-    from .writes import name_of
+    from .varnames import name_of
 
     if run.collecting is None:
         run.collecting, run.update_start, run.update_end = [], run.position(), None
@@ -165,7 +165,7 @@ def compute_update(
 
 def assign(original: Callable[..., Any], method: str, variable: Any, value: Any, args: Any, kwargs: Any) -> Any:
     """A write: of weights left out after a look, of small state done and put back later."""
-    from .writes import name_of
+    from .varnames import name_of
 
     run: Pass = local.current
     if run.collecting is not None and id(variable) in run.weights:
@@ -219,7 +219,7 @@ def reread(run: Pass, iterator: Any, original: Callable[[Any], Any]) -> Any:
         run.reading_until = now + REREADING
     if now > run.reading_until:
         raise StopIteration
-    with internals_gate.without_op_callbacks():
+    with internals_callbacks.without_op_callbacks():
         element = original(iterator)
     run.take(tf.nest.flatten(element, expand_composites=True))
     return element
@@ -246,7 +246,7 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     import tensorflow as tf
 
     run: Pass = local.current
-    from .writes import name_of
+    from .varnames import name_of
 
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
     start = run.position()

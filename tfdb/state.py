@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import internals, internals_gate, internals_rerun
+from tfdb import internals, internals_callbacks, internals_gate, internals_rerun
 from tfdb.errors import TfdbError
 from tfdb.gate import gate
 
@@ -64,7 +64,7 @@ def take(variables: Iterable[Any] | None = None) -> State:
     import tensorflow as tf
 
     values, nbytes = [], 0
-    with internals_gate.without_op_callbacks():
+    with internals_callbacks.without_op_callbacks():
         for variable in live_variables() if variables is None else variables:
             with contextlib.suppress(tf.errors.OpError):
                 value = internals_rerun.read(variable)
@@ -75,7 +75,7 @@ def take(variables: Iterable[Any] | None = None) -> State:
 
 def put(state: State) -> None:
     """Give every variable of the state its value back, bit by bit."""
-    with internals_gate.without_op_callbacks():
+    with internals_callbacks.without_op_callbacks():
         for variable, value in state.values:
             internals_rerun.write(variable, value)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from . import blame, internals, internals_gradients, replaying
+from . import blame, internals, internals_callbacks, internals_gradients, replaying
 from .cuts import SHAPE_ONLY, WITHOUT_SLOPE
 from .report import UserLine
 from .sites import creating, flat, key_of, site_in_graph, user_line
@@ -80,7 +80,7 @@ class TapeLog:
             internals_gradients.replace_values(self.op_patches, self.reading)
             internals_gradients.replace_python_calls(self.op_patches, self.calling_python)
             internals_gradients.replace_creation(self.op_patches, creating)
-            internals.add_op_callback(self.on_op)
+            internals_callbacks.add_op_callback(self.on_op)
             self.op_patches.replace(threading.Thread, "run", self.running)
 
     def running(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,13 +98,13 @@ class TapeLog:
     def hear(self) -> None:
         """Hear this thread's ops while ops are kept; on one that ran before, as long as a tape is open."""
         if self.logging and not internals_gradients.hears(self.on_op):
-            internals.add_op_callback(self.on_op)
+            internals_callbacks.add_op_callback(self.on_op)
             self.here.made_heard = True
 
     def leave(self) -> None:
         """Hear this thread no more, if `hear` was what did it."""
         if self.here.made_heard:
-            internals.remove_op_callback(self.on_op)
+            internals_callbacks.remove_op_callback(self.on_op)
             self.here.made_heard = False
 
     def remove(self) -> None:
@@ -118,7 +118,7 @@ class TapeLog:
     def remove_ops(self) -> None:
         """Keep no ops from now on, and forget those that were kept.  Idempotent."""
         if self.logging:
-            internals.remove_op_callback(self.on_op)
+            internals_callbacks.remove_op_callback(self.on_op)
         self.logging = False
         self.op_patches.remove()
         self.clear()
@@ -229,7 +229,8 @@ class TapeLog:
     def on_op(self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None) -> None:
         """TensorFlow's callback after every op, of eager code and of graphs being traced."""
         del op_name
-        if not self.logging:
+        if not self.logging:  # taken away at a prompt of another thread
+            internals_callbacks.remove_op_callback(self.on_op)
             return
         try:
             if graph is None and op in ("EagerPyFunc", b"EagerPyFunc"):

@@ -114,7 +114,9 @@ def variable_name(value: Any) -> str:
     if keras is not None and isinstance(value, keras.Variable):
         return str(value.path)
     if tensorflow is not None and isinstance(value, tensorflow.Variable):
-        return str(value.name).removesuffix(":0")
+        from .varnames import name_of
+
+        return name_of(value)
     return ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals_rerun, state
+from . import internals_rerun, state, varnames
 from .conditions import badness
 from .gate import Trip, gate
 from .report import Report
@@ -109,7 +109,7 @@ def bad_names(trip: Trip) -> set[str]:
 
 def names_of(variable: Any) -> set[str]:
     """The names that a report may call a variable by."""
-    return {str(getattr(variable, "name", "variable")).removesuffix(":0")}
+    return {varnames.name_of(variable), str(getattr(variable, "name", "variable")).removesuffix(":0")}
 
 
 def is_bad(variable: Any) -> bool:

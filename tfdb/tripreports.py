@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes, evidence, explain, internals_gate
+from . import blame, causes, evidence, explain, internals_gate, varnames
 from .conditions import badness, worst
 from .frames import LiveFrame
 from .gate import Trip
@@ -206,8 +206,8 @@ def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
 
 
 def variable_name(variable: Any) -> str:
-    """The variable's name without TensorFlow's `:0`."""
-    return str(getattr(variable, "name", "variable")).removesuffix(":0")
+    """The variable's name, as `varnames` has it."""
+    return varnames.name_of(variable)
 
 
 def live_frame(frame: Frame) -> LiveFrame:

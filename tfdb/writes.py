@@ -13,6 +13,7 @@ from typing import Any
 
 from . import blame, internals, internals_gate, replaying, skips, steps
 from .gate import Place, check_eager, floating, gate, plant
+from .varnames import name_of
 
 
 def identity(value: Any) -> Any:
@@ -22,13 +23,6 @@ def identity(value: Any) -> Any:
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(tf.identity(value.values), value.indices, value.dense_shape)
     return None if value is None else tf.identity(value)
-
-
-def name_of(variable: Any) -> str:
-    """A variable's name: Keras' path where there is one, else TensorFlow's without `:0`."""
-    if variable is None:
-        return "?"
-    return getattr(variable, "path", None) or str(getattr(variable, "name", "variable")).removesuffix(":0")
 
 
 @dataclass(eq=False)

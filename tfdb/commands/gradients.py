@@ -21,6 +21,8 @@ from tfdb import (
     sites,
     taperecords,
     tapes,
+    tensors,
+    varnames,
 )
 from tfdb.commands.backward import AGAIN, BackwardCommands, shown
 from tfdb.errors import TfdbError
@@ -28,6 +30,10 @@ from tfdb.sourcemap import Activation
 
 NO_GRADIENTS = "No gradients provided for any variable"
 MOST_NAMES = 8
+UNKNOWN = (
+    "which ops made this loss is known while `watch none` is on: `watch none` now, then `c` to a stop in the next step "
+    "(without one: `tbreak` on this line first, or start with -w none), and ask again"
+)
 
 
 class GradientCommands(BackwardCommands):
@@ -61,6 +67,9 @@ class GradientCommands(BackwardCommands):
                 return False
             found = self.asked_here()
             return found is not None and self.explain(found, None)
+        if (text := self.of_given(arg)) is not None:
+            self.message(text)
+            return True
         variable = self.variable_of(arg)
         if variable is None:
             return False
@@ -79,6 +88,21 @@ class GradientCommands(BackwardCommands):
             return self.of_gradient(expression)
         plain = next(iter(sites.flat([value])), None)
         return plain if lostgrads.is_variable(plain) else None
+
+    def of_given(self, expression: str) -> str | None:
+        """What is to be said of `grads[2]` where that gradient is there; None for anything else."""
+        name = expression.partition("[")[0].strip()
+        if not any(name in asked.results(activation) for activation in self.activations_here()):
+            return None
+        try:
+            value, variable = self.evaluate(expression), self.of_gradient(expression)
+        except Exception:  # not the program's, or the user's own objects raise
+            return None
+        if variable is None or not hasattr(value, "dtype"):
+            return None
+        whose = lostgrads.names_of([variable], None)[0]
+        text = render.tensor_line(tensors.describe_leaf(value))
+        return f"{expression}, the gradient of {whose}, is there, nothing cuts it: {text}"
 
     def of_gradient(self, expression: str) -> Any:
         """The variable at the place of `grads[2]` among the sources."""
@@ -118,7 +142,7 @@ class GradientCommands(BackwardCommands):
         if not sources or not targets:
             return False
         if not symbolic and not tapes.log.logging:
-            raise TfdbError("which ops made this loss is known while `watch none` is on: set it and run the step again")
+            raise TfdbError(UNKNOWN)
         names = lostgrads.names_of(sources, found.frame)
         recording = tapes.log.recording_of(found.tape) if tapes.log.logging else None
         question = lostgrads.Question(targets, sources, names, range(len(sources)), found.tape, recording, found.frame)
@@ -234,7 +258,7 @@ def tape_lines(found: list[Any]) -> list[str]:
 
 def watched_text(tape: Any, recording: taperecords.Recording | None) -> str:
     """The names of what a tape watches."""
-    names = [str(variable.name).removesuffix(":0") for variable in tape.watched_variables()]
+    names = [varnames.name_of(variable) for variable in tape.watched_variables()]
     more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     told = len(recording.watched) if recording is not None else 0
     more += [f"{told} tensor{'s' * (told > 1)} by tape.watch()"] if told else []
