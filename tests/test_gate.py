@@ -1,5 +1,6 @@
 """The gate: stops before the weights change, lets healthy training through bit for bit, leaves nothing behind."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import keras
@@ -323,3 +324,48 @@ def test_a_compiled_function_in_a_graph_is_traced_as_often_as_without_a_watch(
     alone = traced()
     watched.start("nan")
     assert traced() == alone
+
+
+class Critic(keras.Model):
+    """A gradient penalty: the gradient of a gradient, NaN where no unit is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        off = keras.initializers.Constant(-0.5)
+        self.critic = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(4, "relu", bias_initializer=off), keras.layers.Dense(1)]
+        )
+
+    def penalty(self, x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            score = self.critic(x, training=True)
+        slope = inner.gradient(score, x)
+        return tf.reduce_mean((tf.sqrt(tf.reduce_sum(tf.square(slope), axis=1)) - 1.0) ** 2)
+
+    def train_step(self, data: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = 10.0 * self.penalty(data) - tf.reduce_mean(self.critic(data, training=True))
+        gradients = tape.gradient(loss, self.critic.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.critic.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop"])
+def test_every_weight_waits_until_the_look_at_a_trip_is_over(watched: Watched, optimizer: str) -> None:
+    keras.utils.set_random_seed(5)
+    model = Critic()
+    model.compile(optimizer)
+    before = [weight.copy() for weight in model.critic.get_weights()]
+    seen = []
+
+    def during(trip: Trip) -> None:
+        time.sleep(0.3)  # whatever does not wait has been written by then
+        seen.append([value.numpy() for value in model.critic.trainable_variables])
+
+    watched.during = during
+    watched.start("nan")
+    model.fit(0.1 * X, epochs=1, batch_size=16, verbose=0)
+    assert seen
+    for weight, at_stop in zip(before, seen[0], strict=True):
+        np.testing.assert_array_equal(weight, at_stop)

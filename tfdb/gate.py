@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals, internals_callbacks, internals_gate, internals_keras, internals_numerics, steps, varnames
+from . import internals, internals_callbacks, internals_gate, internals_keras, steps, varnames
 from .conditions import Watch, badness, concerns, worst
 from .errors import Quit
 from .steps import Call, Step
@@ -218,7 +218,6 @@ def plant(place: Place, tensors: Sequence[Any], gradients: Sequence[Any] = ()) -
         done = [op for op in step.written if getattr(op, "graph", None) is graph]
         with tf.control_dependencies(done):  # a replay that starts before a write is done would undo that write
             passed = tf.cond(fine, lambda: tf.constant(True), tripped)
-        internals_numerics.keep_branch_apart(passed)
         return passed
 
 

@@ -50,22 +50,6 @@ class Everything:
 numerics_check = NumericsCheck()
 
 
-def keep_branch_apart(result: Any) -> None:
-    """Run the `tf.cond` that `result` comes of as one op.
-
-    Taken apart into Switch and Merge it would make TensorFlow run the whole step by its slower executor, the one for
-    control flow: 3% of a small step.  One op runs its branches on one device, so with accelerators it is left as it is.
-    """
-    import tensorflow as tf
-    from tensorflow.core.framework import attr_value_pb2
-
-    if any(device.device_type != "CPU" for device in tf.config.list_logical_devices()):
-        return
-    op = result.op if result.op.type in ("If", "StatelessIf") else result.op.inputs[0].op
-    if op.type in ("If", "StatelessIf"):
-        op._set_attr("_lower_using_switch_merge", attr_value_pb2.AttrValue(b=False))
-
-
 def eagerly() -> Callable[[], bool]:
     """The function that says whether ops run at once on this thread, to be called at every step of a program."""
     return private("eager.context", "executing_eagerly")

@@ -24,7 +24,6 @@ from . import (
     internals_callbacks,
     internals_gate,
     internals_norms,
-    internals_numerics,
     normexpr,
     steps,
 )
@@ -262,7 +261,6 @@ def in_graph(
                 return tf.identity(tf.constant(True))
 
         passed = tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
-    internals_numerics.keep_branch_apart(passed)
     return passed
 
 
