@@ -177,3 +177,28 @@ def test_why_of_a_gradient_that_is_there(tf: Any) -> None:
         (tfdb) c
         """,
     )
+
+
+def test_unnamed_variables_of_a_module_are_called_by_their_attributes(tf: Any) -> None:
+    """A module's variables that were given no name are shown, and matched, as the program reaches them."""
+
+    class Part(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = tf.Variable([1.0])
+
+    class Whole(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.enc, self.aux = Part(), Part()
+
+    net = Whole()
+    stops: list[tuple[str, ...]] = []
+    nonegrads.watch.install([conditions.parse("none in aux")], lambda trip, origin: stops.append(trip.place.names))
+    try:
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(net.enc.weight * 2.0)
+        tape.gradient(value, [net.enc.weight, net.aux.weight])
+    finally:
+        nonegrads.watch.remove()
+    assert [tuple(each) for each in stops] == [("net.aux.weight",)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import blame, detours, internals, internals_gradients, sites, tapes
+from . import blame, detours, internals, internals_gradients, reach, sites, tapes
 from .cuts import READS, Cone, Cut, Key, Node, find, most_blamed
 from .flows import Flow
 from .report import UserLine
@@ -340,5 +340,8 @@ def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
     found = []
     for source in sources:
         known = name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else "tensor"
-        found.append(local.get(id(source), known) if UNNAMED.fullmatch(known) else known)
+        if UNNAMED.fullmatch(known):
+            reached = (reach.path_to(source, names, "") for names in reversed(places)) if is_variable(source) else ()
+            known = local.get(id(source)) or next(filter(None, reached), known)
+        found.append(known)
     return found
