@@ -256,10 +256,17 @@ def eager_attribute(op: Any, name: str, kind: str) -> Any:
         return [each.as_datatype_enum for each in value]
     if kind == "func":
         return value.name
+    if kind == "shape":
+        return eager_shape(value)
     if kind == "list(shape)":
-        return [private("framework.tensor_shape", "TensorShape")(each).as_list() if not each.unknown_rank else None
-                for each in value]  # fmt: skip
+        return [eager_shape(each) for each in value]
     return value
+
+
+def eager_shape(shape: Any) -> list[int] | None:
+    """A shape attribute as an eager call takes it: -1 for a length that is not known, None for an unknown rank."""
+    sizes = None if shape.unknown_rank else private("framework.tensor_shape", "TensorShape")(shape).as_list()
+    return None if sizes is None else [-1 if size is None else size for size in sizes]
 
 
 def read_variable(handle: Any) -> Any | None:

@@ -32,10 +32,11 @@ DEPTH = 3  # attributes followed from a name to an object
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where names are looked up: the names of a running function or module, and the file they stand in."""
+    """Where names are looked up: those of a running function (its name; "" for a module), and its file."""
 
     filename: str
     names: Mapping[str, Any]
+    function: str = ""
 
 
 @dataclass
@@ -121,7 +122,7 @@ class Rebuilt:
 
     def built(self, name: str, value: Any, scope: Scope) -> None:
         """Add the program's own statements that assign the name and set its object up."""
-        found = list(building(name, scope.filename))
+        found = building(name, scope)
         if not found:
             raise TfdbError(f"{name} ({type(value).__name__}) is not made by a plain assignment that could be copied")
         for statement in found:
@@ -293,14 +294,34 @@ def sets_up(call: ast.expr, scope: Scope) -> bool:
     return is_module and call.func.attr.startswith(("set_", "enable_", "disable_"))
 
 
-def building(name: str, filename: str) -> Iterator[ast.stmt]:
-    """The statements of the file that assign the name, and calls on it that belong to its making, in order."""
-    bodies = [node.body for node in ast.walk(module_tree(filename)) if isinstance(node, ast.Module | ast.FunctionDef)]
-    for body in bodies:
-        found = [statement for statement in body if builds(name, statement)]
-        if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found):
-            yield from found
-            return
+def building(name: str, scope: Scope) -> list[ast.stmt]:
+    """The statements that assign the name, and calls on it that belong to its making, in order.
+
+    They are those of the scope's own function where it has any, else of the first function or module of its file.
+    """
+    return next((found for node in bodies(scope) if (found := assigned(name, node))), [])
+
+
+def bodies(scope: Scope) -> list[ast.Module | ast.FunctionDef]:
+    """The module and the functions of a scope's file, the scope's own first."""
+    nodes = ast.walk(module_tree(scope.filename))
+    found = [node for node in nodes if isinstance(node, ast.Module | ast.FunctionDef)]
+    return sorted(found, key=lambda node: getattr(node, "name", "") != scope.function)
+
+
+def assigned(name: str, node: ast.Module | ast.FunctionDef) -> list[ast.stmt]:
+    """What a function or module makes the name's object by; empty where it does not assign the name."""
+    found = [statement for statement in straight(node.body) if builds(name, statement)]
+    return found if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found) else []
+
+
+def straight(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a body that run once with it: those inside of `with`, and of `if __name__ == …`, too."""
+    for statement in body:
+        if isinstance(statement, ast.With) or (isinstance(statement, ast.If) and "__name__" in loaded(statement.test)):
+            yield from straight(statement.body)
+        else:
+            yield statement
 
 
 def is_built_by(name: str, text: str) -> bool:
@@ -326,17 +347,30 @@ def builds(name: str, statement: ast.stmt) -> bool:
 
 
 def path_to(wanted: Any, scopes: Sequence[Scope]) -> tuple[str, str, Scope] | None:
-    """The expression under which a scope reaches an object, the name it starts from, and that scope."""
+    """The expression under which a scope reaches an object, the name it starts from, and that scope.
+
+    A name that its own function assigns comes before one that it was only passed as.
+    """
+    made = next((each for each in paths_to(wanted, scopes) if is_made_in(each[1], each[2])), None)
+    return made or next(paths_to(wanted, scopes), None)
+
+
+def is_made_in(name: str, scope: Scope) -> bool:
+    """Whether a scope's own statements assign the name."""
+    return any(assigned(name, node) for node in bodies(scope) if getattr(node, "name", "") == scope.function)
+
+
+def paths_to(wanted: Any, scopes: Sequence[Scope]) -> Iterator[tuple[str, str, Scope]]:
+    """All that `path_to` may choose from: names of the object itself first, then those of what it is inside of."""
     for scope in scopes:
         for name, value in scope.names.items():
             if value is wanted and name.isidentifier() and name != "self":
-                return name, name, scope
+                yield name, name, scope
     for scope in scopes:
         for name, value in scope.names.items():
             found = path_inside(value, wanted, DEPTH) if name != "self" and is_object(value) else None
-            if found is not None:
-                return name + found, name, scope
-    return None
+            if found:
+                yield name + found, name, scope
 
 
 def path_inside(value: Any, wanted: Any, depth: int) -> str | None:

@@ -137,6 +137,11 @@ def place_lines(wreck: postmortem.Wreck) -> list[str]:
     return [joined] if joined else []
 
 
+def failing_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
+    """The op that failed in a graph and its inputs; none where it is not known."""
+    return [*place_lines(wreck), *(f"  {line}" for line in value_lines(wreck, width - 2))] if wreck.facts.op else []
+
+
 def value_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
     """A line for each tensor that took part."""
     lines = []

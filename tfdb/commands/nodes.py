@@ -20,6 +20,7 @@ from tfdb import (
 )
 from tfdb.commands import options
 from tfdb.commands.base import PromptBase
+from tfdb.commands.errors import failing_lines
 from tfdb.errors import TfdbError
 
 TREE_DEPTH = 4
@@ -76,7 +77,8 @@ class NodeCommands(PromptBase):
         it and a summary. In eager code, those of the last graph call. What the stop did not carry is computed again
         from the call's arguments, op by op, without touching the program: no variable, iterator or random state.
         -f keeps those with a NaN, with a NaN or an infinity, or for which an expression of `t`, the array, is true; -n
-        and -t choose by name and op type; -a shows constants and copies too, and more than the first hundred.
+        and -t choose by name and op type; -a shows constants and copies too, and more than the first hundred. After an
+        error the op that failed and its inputs come first, and tensors without a value are shown with -a only.
 
         Example:
             (tfdb) lt -f nan
@@ -92,6 +94,12 @@ class NodeCommands(PromptBase):
                 found = listing.rows(execution, wish, names)
             width = render.terminal_width()
             totals = listing.totals(execution, found, self.is_xla_off())
+            known = [row for row in found if row[2] is not None]
+            if self.wreck is not None and not wish.everything and len(known) < len(found):
+                found, totals = known, f"{totals}: -a shows those too, and why"
+            if self.wreck is not None and not chosen and not rest:
+                for line in failing_lines(self.wreck, width):
+                    self.message(line)
             self.message(graphtext.wrapped(totals, width, 4))
             self.page(listing.table(found, wish, width, self.in_colour()))
         except TfdbError as error:

@@ -53,7 +53,9 @@ class ReproCommands(PromptBase):
 def scopes_of(view: rerun.FrameView) -> list[rebuild.Scope]:
     """Where the names of a frame are looked up: its locals, what is global beside them, and the globals alone."""
     beside = {name: value for name, value in view.globals.items() if name not in view.locals}
-    return [rebuild.Scope(view.filename, names) for names in ({**view.locals, **beside}, view.globals)]
+    function = "" if view.function == "<module>" else view.function
+    inner = rebuild.Scope(view.filename, {**view.locals, **beside}, function)
+    return [inner, rebuild.Scope(view.filename, view.globals)]
 
 
 def repro_options(arg: str) -> tuple[Path, str, bool]:
