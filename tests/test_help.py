@@ -17,7 +17,7 @@ def own_commands() -> list[str]:
 
 
 def test_the_table_names_every_command_of_tfdb() -> None:
-    short = {"a", "b", "h", "help", "j", "EOF", "q", "exit"}
+    short = {"a", "b", "h", "help", "j", "EOF", "q", "exit", "n", "s", "r", "unt"}
     assert set(own_commands()) - helping.words() <= short
 
 

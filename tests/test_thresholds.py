@@ -521,6 +521,8 @@ def test_the_forward_frames_are_one_up(crossings: Crossings) -> None:
     inner = [(frame.line.function, frame.line.line - first) for frame in found.frames[-4:]]
     assert crossings.found[0].over[0] == "small"
     assert inner == [("step", 3), ("hidden", -6), ("loss_of", -2), ("step", 5)]
+    assert [frame.done for frame in found.frames[-4:]] == [True, True, True, False]
+    assert not any(frame.done for frame in found.frames[:-4])
     assert float(found.frames[-4].locals["loss"]) == pytest.approx(3.0, rel=1e-5)
     assert [frame.line for frame in crossings.found[0].frames] == list(found.report.stack)
 

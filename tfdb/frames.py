@@ -51,7 +51,12 @@ class TracedFrame:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LiveFrame(TracedFrame):
-    """A frame of one pass: what `TracedFrame` promised, with values in the places of its `Filled` parts."""
+    """A frame of one pass: what `TracedFrame` promised, with values in the places of its `Filled` parts.
+
+    `done` says that it is none of the stack: a forward frame to look into, whose line had run before the stop.
+    """
+
+    done: bool = False
 
 
 class Carrier:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from . import forwards, internals_norms, screens
@@ -56,7 +58,9 @@ def forward(crossing: Crossing) -> tuple[Frame, ...]:
     worst = next(iter(crossing.over), None) if crossing.threshold.kind in ("grad", "update") else None
     variable = place.variables[place.names.index(worst)] if worst is not None else None
     graph = place.graph() if place.graph is not None else None
-    return forwards.frames(crossing.frames, graph, variable, place.loss_line)
+    return tuple(
+        replace(frame, done=True) for frame in forwards.frames(crossing.frames, graph, variable, place.loss_line)
+    )
 
 
 def cause(crossing: Crossing) -> str:

@@ -22,6 +22,7 @@ from tfdb.commands.helping import HelpCommands
 from tfdb.commands.nodes import NodeCommands
 from tfdb.commands.pending import PENDING
 from tfdb.commands.rerun import RerunCommands
+from tfdb.commands.stepping import SteppingCommands
 from tfdb.commands.stops import StopCommands
 from tfdb.commands.tensors import TensorCommands
 from tfdb.commands.watches import WatchCommands
@@ -50,6 +51,7 @@ class Commands(
     ErrorCommands,
     RerunCommands,
     StopCommands,
+    SteppingCommands,
     ConsoleCommands,
     InterruptedPrompt,
     Waiting,

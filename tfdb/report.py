@@ -42,11 +42,15 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One live frame of the user's stack at the origin; the two mappings hold real values."""
+    """One live frame of the user's stack at the origin; the two mappings hold real values.
+
+    `done` says that it is none of the stack: a forward frame to look into, whose line had run before.
+    """
 
     line: UserLine
     globals: Mapping[str, Any] = field(repr=False)
     locals: Mapping[str, Any] = field(repr=False)
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,36 @@ def begin(trip: Trip) -> str:
         kept = at_stop(trip)
         call.undo = lambda: state.put(kept)
         return f"what {name_of(call.function)} would write from here on is left out"
-    if trip.place.kind not in WRITING:
-        raise TfdbError("nothing is being written here that could be skipped; c goes on")
-    if not gate.active:
-        raise TfdbError("in eager code skip works at stops of `watch nan` and `watch inf`; c goes on with the update")
+    if reason := refusal(trip):
+        raise TfdbError(reason)
     single = trip.place.kind in ("variable", "load")
     gate.local.skipping = {"single": single, "seen": set()}
     return "this write is left out" if single else "this update is left out"
+
+
+def refusal(trip: Trip) -> str:
+    """Why nothing can be left out at this stop; "" where something can."""
+    if trip.call is not None:
+        return ""
+    if trip.place.kind not in WRITING:
+        return "nothing is being written here that could be skipped; c goes on"
+    return (
+        ""
+        if gate.active
+        else "in eager code skip works at stops of `watch nan` and `watch inf`; c goes on with the update"
+    )
+
+
+def ways_on(trip: Trip | None) -> str:
+    """The commands that leave a watch's stop, with what each does with the update."""
+    if trip is None:
+        return "c goes on"
+    writes = trip.place.kind in WRITING and not trip.xla
+    ways = ["c goes on with the update" if writes else "c goes on"]
+    if not refusal(trip):
+        ways.append("skip goes on without it" if writes else "skip leaves out what comes of this call")
+    ways.append("rerun steps through this call" if trip.call is not None else "b LINE and c stop at the next pass")
+    return ", ".join(ways)
 
 
 def name_of(function: Any) -> str:

@@ -110,7 +110,8 @@ class Calls:
         if getattr(self.depth, "inside", False):
             return None
         self.depth.inside = True
-        number = self.numbers[id(function)] = self.numbers.get(id(function), 0) + 1
+        key = id(getattr(function, "python_function", function))  # a call goes to a clone where it is to stop
+        number = self.numbers[key] = self.numbers.get(key, 0) + 1
         settings = internals_keras.thread_settings()
         call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number, settings)
         self.active.append(call)

@@ -214,5 +214,15 @@ def live_frame(frame: Frame) -> LiveFrame:
     """A frame of the replay as one the prompt can stand in."""
     line = frame.line
     return LiveFrame(
-        line.file, line.line, line.function, line.line, (), dict(frame.globals), dict(frame.locals), (), 0, False
+        line.file,
+        line.line,
+        line.function,
+        line.line,
+        (),
+        dict(frame.globals),
+        dict(frame.locals),
+        (),
+        0,
+        False,
+        frame.done,
     )

@@ -44,7 +44,8 @@ class WatchCommands(PromptBase):
         the gradient that came to a tensor with that name where `tape.gradient` is called.
 
         At the stop `c` goes on as the program would have, bad update included: that is one fault, and what comes of it
-        later does not stop again.  `skip` goes on without the update; `q` ends.
+        later does not stop again.  `skip` goes on without the update; `q` ends.  `n`, `s`, `r` and `unt` are refused:
+        the frames hold what had run, and in a graph `rerun` steps through that call.
 
         Example:
 
