@@ -4,6 +4,7 @@ import atexit
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -11,6 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and children would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # All of this must be in place before TensorFlow, Keras or IPython is first imported.
 _HOME = tempfile.mkdtemp(prefix="tfdb-home-")
