@@ -1,6 +1,7 @@
 """The source text of tfdb -> what its layout promises: imports that point down, short modules, documented commands."""
 
 import ast
+import importlib
 import inspect
 import pdb
 import re
@@ -327,3 +328,12 @@ def test_the_top_level_holds_nothing_else() -> None:
         pytest.skip(f"not a checkout that git reads: {tracked.stderr.strip()}")
     top = {line.split("/")[0] for line in tracked.stdout.splitlines() if not line.startswith(".")}
     assert top <= {"pyproject.toml", "README.md", "LICENSE", "tfdb", "tests", "examples"}
+
+
+def test_what_is_patched_on_a_late_module_is_patched_on_the_module_itself_and_put_back() -> None:
+    module = importlib.import_module("tfdb.differences")
+    late, before = tfdb._Later("tfdb.differences"), module.PIECE
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(late, "PIECE", 14)
+        assert module.PIECE == 14
+    assert module.PIECE == before and vars(late) is vars(module)

@@ -40,6 +40,10 @@ _LATER = frozenset(
 class _Later(ModuleType):
     """Stands for a module of this package until it is used, and passes everything on to it from then on."""
 
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return vars(importlib.import_module(self.__name__))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)
 
