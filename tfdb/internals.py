@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tfdb.errors import Incompatible
+from tfdb.internals_patches import Patches as Patches
 
 DROPPED_BY_XLA = ("CheckNumerics", "Assert")
 XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
@@ -326,43 +327,6 @@ def called_functions(attributes: Mapping[str, Any]) -> Iterator[str]:
 def is_stateful(op: Any) -> bool:
     """Whether running the op has, or sees, an effect beyond its outputs."""
     return op._is_stateful and op.type != "Placeholder"
-
-
-class Patches:
-    """Replaced attributes of TensorFlow's classes and modules, put back by `remove`.
-
-    Several parts of tfdb may stand at one door, the last come outermost.  One that leaves from the middle cannot take
-    its wrapper out, so it makes it pass everything through.
-    """
-
-    def __init__(self) -> None:
-        self.saved: list[tuple[Any, str, Any]] = []
-        self.wrappers: list[dict[str, Any]] = []
-
-    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Put `make(original)` in the place of `owner.name`."""
-        original = owner.__dict__[name]
-        inner = {"now": make(original)}
-
-        def door(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            return inner["now"](*args, **kwargs)
-
-        functools.update_wrapper(door, original)
-        inner["door"], inner["original"] = door, original
-        self.saved.append((owner, name, original))
-        self.wrappers.append(inner)
-        setattr(owner, name, door)
-
-    def remove(self) -> None:
-        """Put every original back, last replaced first.  Idempotent."""
-        while self.saved:
-            owner, name, original = self.saved.pop()
-            inner = self.wrappers.pop()
-            if owner.__dict__.get(name) is inner["door"]:
-                setattr(owner, name, original)
-            else:
-                inner["now"] = original
 
 
 def save_module() -> Any:

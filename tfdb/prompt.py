@@ -129,7 +129,7 @@ class Commands(
         sys.stdout.flush()
         try:
             at_breakpoint = stop.reason == "breakpoint" and stop.hit is not None
-            if not (at_breakpoint and vars(self).get("commands_silent", {}).get(self.currentbp)):
+            if not (at_breakpoint and vars(self).get("commands_silent", {}).get(vars(self).get("currentbp"))):
                 self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
                 if at_breakpoint:
                     self.note_on_tracing(stop)
