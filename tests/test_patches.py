@@ -12,7 +12,7 @@ class Owner:
         return ["original"]
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_original_is_back_when_all_have_left(order: tuple[int, ...]) -> None:
     original = Owner.call
     parts = [Patches() for _ in range(3)]
