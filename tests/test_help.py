@@ -41,6 +41,17 @@ def test_manuals_fit(name: str, width: int) -> None:
     assert "Example" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_list_in_a_manual_keeps_its_second_column(width: int) -> None:
+    text = helping.manual(Commands.do_watch.__doc__, width).split("\n")
+    first = next(number for number, line in enumerate(text) if line.startswith("    grad > 100 "))
+    last = next(number for number, line in enumerate(text) if line.startswith("    loss > 10 "))
+    column = text[first].index("the l2")
+    for line in text[first : last + 1]:
+        assert line[column - 1] == " " and line[column] != " " and len(line) <= width
+    assert "largest magnitude, grad.mean the mean one" in " ".join(" ".join(text).split())
+
+
 def test_help_at_the_prompt(tf: Any) -> None:
     def program() -> None:
         tfdb.set_trace()

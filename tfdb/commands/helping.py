@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     ),
     "watches": (
         (
-            ("watch COND", "stop before a bad update: nan, inf, none, grad > 9"),
+            ("watch COND", "stop at a bad value: nan, inf, none, near, grad > 9"),
             ("unwatch [N]", "take watches away"),
         ),
         "",
@@ -114,16 +114,33 @@ def manual(text: str, width: int) -> str:
         if is_prose:
             found.append(graphtext.wrapped(" ".join(paragraph.split()), width, 4 * usage))
         else:
-            found.append("\n".join(listed(line, width) for line in paragraph.split("\n")))
+            found.append("\n".join(listed(line, width) for line in entries(paragraph.split("\n"))))
     return "\n\n".join(found)
+
+
+def entries(lines: list[str]) -> list[str]:
+    """The entries of a list in a manual, those of several lines in one."""
+    found: list[str] = []
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if found and "(tfdb)" not in found[-1] and indent > 4 and indent == second_column(found[-1]):
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line)
+    return found
+
+
+def second_column(line: str) -> int:
+    """Where the text of an entry begins: after the first gap, or else after the indentation."""
+    gap = re.match(r" *\S+(?: \S+)* {2,}", line)
+    return gap.end() if gap else len(line) - len(line.lstrip())
 
 
 def listed(line: str, width: int) -> str:
     """A line of a list in a manual, broken so that its second column stays one; examples stay as they are."""
     if len(line) <= width or "(tfdb)" in line:
         return line
-    column = max((match.end() for match in re.finditer(r"\S {2,}|^ +", line)), default=0)
-    return graphtext.wrapped(line, width, min(column, width // 2))
+    return graphtext.wrapped(line, width, min(second_column(line), width // 2))
 
 
 def words() -> set[str]:
