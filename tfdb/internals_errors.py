@@ -251,11 +251,6 @@ def clone(function: Any) -> Any:
     return made
 
 
-def python_name(function: Any) -> str:
-    """The name of a `tf.function`'s Python function."""
-    return getattr(function._python_function, "__name__", "a function")
-
-
 def python_error_doors() -> list[tuple[Any, str]]:
     """The two methods through which graphs call Python: of `py_function` and of `numpy_function`."""
     return [

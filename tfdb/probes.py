@@ -5,7 +5,7 @@ The eager counterpart is a log of the ops that the Python function runs.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,8 +178,3 @@ def paired(ops: Sequence[EagerOp], nodes: Sequence[Node]) -> Iterator[tuple[Eage
         queue = waiting.get((node.line and node.line[:2], node.op))
         if node.line is not None and not node.forward and queue:
             yield queue.pop(0), node
-
-
-def first_parting(pairs: Iterator[tuple[Any, Node]], differs: Callable[[Any, Node], bool]) -> tuple[Any, Node] | None:
-    """The first pair that differs."""
-    return next((pair for pair in pairs if differs(*pair)), None)
