@@ -301,15 +301,13 @@ def signature(facts: Facts) -> str | None:
         facts.message,
     )
     if found:
-        takes = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", facts.message.split("for signature")[-1])
-        accepted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in takes) or f"{found[4]}{found[3]}"
+        accepted = parameters(facts.message.split("for signature")[-1]) or f"{found[4]}{found[3]}"
         return f"The function takes one signature only, {accepted}; this call gives {found[2]}{found[1]}."
     lacking = re.search(
         r"missing a required argument: '(\w+)'.*?kwargs: \{(.*?)\} for signature: (.*)", facts.message, re.S
     )
     if lacking:
-        specs = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", lacking[3].split("->")[0])
-        wanted = ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in specs)
+        wanted = parameters(lacking[3].split("->")[0])
         gives = ", ".join(re.findall(r"'(\w+)':", lacking[2])) or "none by name"
         return f"The function takes {wanted} by name; this call gives {gives} and no {lacking[1]}."
     if "Could not find matching concrete function" in facts.message:
@@ -323,6 +321,12 @@ def signature(facts: Facts) -> str | None:
             f"{found[1]}() must take {found[3]}, or *args."
         )
     return None
+
+
+def parameters(text: str) -> str:
+    """The parameters that TensorFlow lists in a signature, as `x: float32(None, 3), n: int32()`."""
+    specs = re.findall(r"(\w+): TensorSpec\(shape=(.+?), dtype=tf\.(\w+)", text)
+    return ", ".join(f"{name}: {dtype}{shape}" for name, shape, dtype in specs)
 
 
 def argument_list(text: str) -> str:

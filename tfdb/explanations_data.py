@@ -1,8 +1,9 @@
-"""The facts of an error -> one sentence, for errors of data, of Python code in graphs, of memory, and of Keras' steps.
+"""The facts of an error -> one sentence, for errors of data, of memory, and of Keras' steps.
 
 Pure, and under the rules of `explanations`: a message that does not fit stays unexplained.
 """
 
+import math
 import re
 from collections.abc import Callable
 
@@ -24,35 +25,11 @@ def steps(facts: Facts) -> str | None:
     )
 
 
-def batches(facts: Facts) -> str | None:
-    """Elements of different shapes in one batch, and the end of the data."""
-    found = re.search(
-        r"Cannot (?:batch|add) tensors? with different (shapes|types) in component (\d+)\. "
-        r"First element had (?:shape|type) (\S+) and element (\d+) had (?:shape|type) (\S+?)\.?$",
-        facts.message.split("\n")[0],
-    )
-    if found:
-        fix = "use padded_batch() or ragged_batch()" if found[1] == "shapes" else "tf.cast them"
-        return (
-            f"batch() stacks elements of one {found[1][:-1]}; in component {found[2]} the first of this batch has "
-            f"{found[3]} and element {found[4]} has {found[5]}: {fix}, or make them equal in a map()."
-        )
+def ends(facts: Facts) -> str | None:
+    """The end of the data."""
     if facts.error == "OutOfRangeError" and "End of sequence" in facts.message:
         return "The iterator has no more elements: make a new one for each pass, iterate the dataset, or repeat() it."
     return None
-
-
-def python_functions(facts: Facts) -> str | None:
-    """What a py_function or numpy_function returns is not what it was said to return."""
-    kinds = {"double": "float64", "float": "float32", "half": "float16"}
-    found = re.search(r"(\d+)-th value returned by \S+ is (\w+), but expects (\w+)", facts.message)
-    if found is None:
-        return None
-    is_now, wanted = (kinds.get(name, name) for name in (found[2], found[3]))
-    return (
-        f"The Python function returns {is_now} as its value {found[1]}, and Tout says {wanted}: return "
-        f"np.{wanted}(...), or say {is_now} in Tout."
-    )
 
 
 def lists(facts: Facts) -> str | None:
@@ -94,9 +71,7 @@ def memory(facts: Facts) -> str | None:
         "uint8": 1,
         "int8": 1,
     }
-    count = 1
-    for extent in re.findall(r"\d+", found[1]):
-        count *= int(extent)
+    count = math.prod(int(extent) for extent in re.findall(r"\d+", found[1]))
     big = sorted((each for each in facts.operands if each.shape), key=size, reverse=True)[:3]
     others = f"; the largest inputs are {', '.join(each.text for each in big)}" if big else ""
     return (
@@ -108,10 +83,7 @@ def memory(facts: Facts) -> str | None:
 
 def size(operand: Operand) -> int:
     """The number of elements, unknown extents taken as 1."""
-    count = 1
-    for extent in operand.shape or ():
-        count *= extent or 1
-    return count
+    return math.prod(extent or 1 for extent in operand.shape or ())
 
 
 def uninitialised(facts: Facts) -> str | None:
@@ -128,8 +100,7 @@ def uninitialised(facts: Facts) -> str | None:
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (
     steps,
-    batches,
-    python_functions,
+    ends,
     lists,
     texts,
     memory,
