@@ -198,29 +198,36 @@ def source_text(filename: str, names: dict[str, Any] | None = None) -> str:
     return "".join(linecache.getlines(filename, names))
 
 
+def trainer_names(frame: FrameType | None) -> tuple[str, dict[str, Any]] | None:
+    """The method of Keras' that was training, and its names, when it was at a step."""
+    for each in internals_errors.outward(frame):
+        name, names = each.f_code.co_name, each.f_locals
+        if name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
+            return name, names
+    return None
+
+
 def step_of(frame: FrameType | None) -> int | None:
     """The number of the batch, from 0, that Keras' training was at; None where no step is one batch."""
-    for each in internals_errors.outward(frame):
-        names = each.f_locals
-        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
-            return names["begin_step"] if names.get("end_step", names["begin_step"]) <= names["begin_step"] else None
-    return None
+    found = trainer_names(frame)
+    if found is None:
+        return None
+    begin = found[1]["begin_step"]
+    return begin if found[1].get("end_step", begin) <= begin else None
 
 
 def position(frame: FrameType | None) -> tuple[str, ...]:
     """Where in Keras' training this was: epoch and batch."""
-    for each in internals_errors.outward(frame):
-        names = each.f_locals
-        if each.f_code.co_name in TRAINERS and "trainer" in each.f_code.co_filename and "begin_step" in names:
-            batches = getattr(names.get("epoch_iterator"), "num_batches", None)
-            first, last = names["begin_step"] + 1, names.get("end_step", 0) + 1
-            batch = f"batch {first}" if last <= first else f"one of batches {first} to {last}"
-            batch += f" of {batches}" if batches else ""
-            epoch = (
-                f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
-            )
-            return (f"{each.f_code.co_name}: {epoch}{batch}",)
-    return ()
+    found = trainer_names(frame)
+    if found is None:
+        return ()
+    method, names = found
+    batches = getattr(names.get("epoch_iterator"), "num_batches", None)
+    first, last = names["begin_step"] + 1, names.get("end_step", 0) + 1
+    batch = f"batch {first}" if last <= first else f"one of batches {first} to {last}"
+    batch += f" of {batches}" if batches else ""
+    epoch = f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
+    return (f"{method}: {epoch}{batch}",)
 
 
 def explained_leak(found: Leak) -> str:
