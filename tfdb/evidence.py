@@ -56,6 +56,11 @@ def filename_of(entry: FrameType | LiveFrame) -> str:
     return entry.filename if isinstance(entry, LiveFrame) else entry.f_code.co_filename
 
 
+def function_of(entry: FrameType | LiveFrame) -> str:
+    """The name of the function of a stack entry."""
+    return entry.function if isinstance(entry, LiveFrame) else entry.f_code.co_name
+
+
 def locals_of(entry: FrameType | LiveFrame) -> dict[str, Any]:
     """The local names of a stack entry."""
     return entry.locals if isinstance(entry, LiveFrame) else entry.f_locals

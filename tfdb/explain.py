@@ -37,6 +37,11 @@ class Place:
         """`losses.py:24`."""
         return f"{re.split(r'[/]', self.filename.replace(chr(92), '/'))[-1]}:{self.lineno}"
 
+    @property
+    def told(self) -> str:
+        """`losses.py:24 loss()`."""
+        return f"{self.short} {self.function}{'' if self.function == '<module>' else '()'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:

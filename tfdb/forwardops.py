@@ -32,7 +32,7 @@ def asked(place: Place | None, forward: Place | None) -> tuple[str, ...]:
     """The note on where the gradient was asked for, when that is another line."""
     if place is None or place == forward:
         return ()
-    return (f"the gradient is computed at {place.short} {place.function}()".replace("<module>()", "<module>"),)
+    return (f"the gradient is computed at {place.told}",)
 
 
 def relanded(wreck: Wreck) -> Wreck:
@@ -73,5 +73,4 @@ def is_users(entry: FrameType | LiveFrame) -> bool:
 
 def is_of(entry: FrameType | LiveFrame, place: Place) -> bool:
     """Whether a stack entry is a run of the function that the place is in."""
-    function = entry.function if isinstance(entry, LiveFrame) else entry.f_code.co_name
-    return (evidence.filename_of(entry), function) == (place.filename, place.function)
+    return (evidence.filename_of(entry), evidence.function_of(entry)) == (place.filename, place.function)

@@ -93,11 +93,16 @@ def examine(error: BaseException, keeper: Keeper | None = None) -> Wreck:
         return replace(wreck, notes=(*wreck.notes, note))
 
 
+def built_lines(keeper: Keeper | None) -> blame.Lines:
+    """The lines that made layers and datasets, as far as they are known."""
+    return keeper.built if keeper is not None else blame.built
+
+
 def with_layer(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     """The wreck with what is known of the layer that it came from."""
-    built = keeper.built if keeper is not None else blame.built
     if wreck.origin is not None:
         return wreck
+    built = built_lines(keeper)
     if wreck.owner is not None:
         return replace(wreck, layer=(f"in {kerasfacts.told(wreck.owner, built)}",))
     lines = kerasfacts.of_frames(failures.innermost_frames(wreck.failure.root), built)
@@ -254,7 +259,7 @@ def with_stage(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     stage = stages.failing(dataset) if dataset is not None else None
     if stage is None:
         return wreck
-    line = stages.told(stage, keeper.built if keeper is not None else blame.built)
+    line = stages.told(stage, built_lines(keeper))
     shown = (*wreck.shown, *stages.given(stage))[:MOST_VALUES]
     return replace(wreck, shown=shown, notes=((line,) if line else ()) + wreck.notes)
 
@@ -356,6 +361,7 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
     found = [each for each in found if evidence.tells(each[1])]
     if not found or (op is None and wreck.failure.traced and all(each.hidden for each in wreck.failure.traced)):
         found = evidence.library_arguments(wreck.failure, values) or found
+    found = [each for each in found if not evidence.is_resource(each[1])]
     operands = [
         replace(evidence.operand(name, symbol, evidence.made_by(symbol)), argument=role)
         for name, symbol, _, role in found
@@ -363,9 +369,8 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
     shown = [
         evidence.shown_value(name, symbol, value)
         for name, symbol, value, role in found
-        if role not in evidence.SETTINGS and not evidence.is_resource(symbol)
+        if role not in evidence.SETTINGS
     ]
-    operands = [each for each in operands if each.dtype not in ("resource", "variant")]
     facts = replace(
         wreck.facts,
         op=op[0] if op else wreck.facts.op,

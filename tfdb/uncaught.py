@@ -6,9 +6,8 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any
 
-from tfdb import postmortem, prompt, render, session, watchstops
+from tfdb import evidence, postmortem, prompt, render, session, watchstops
 from tfdb.commands.errors import postmortem_lines
-from tfdb.frames import LiveFrame
 from tfdb.report import NamedSummary, Report, UserLine
 from tfdb.sourcemap import is_hidden
 
@@ -34,12 +33,7 @@ def exception_report(wreck: postmortem.Wreck) -> Report:
     """An uncaught error as a report: where it came from in the user's code, the op, its inputs, and why."""
     if wreck.origin is not None:
         return wreck.origin
-    places = [
-        UserLine(entry.filename, lineno, entry.function)
-        if isinstance(entry, LiveFrame)
-        else UserLine(entry.f_code.co_filename, lineno, entry.f_code.co_name)
-        for entry, lineno in wreck.entries
-    ]
+    places = (UserLine(evidence.filename_of(entry), line, evidence.function_of(entry)) for entry, line in wreck.entries)
     stack = tuple(place for place in places if not is_hidden(place.file))
     return Report(
         reason="exception",

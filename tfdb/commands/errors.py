@@ -132,7 +132,7 @@ def place_lines(wreck: postmortem.Wreck) -> list[str]:
     node = f'"{wreck.reported.node}"' if wreck.reported.node else ""
     what = " ".join(part for part in (op, node) if part)
     what += f", the gradient of {wreck.facts.forward}" if wreck.facts.forward else ""
-    where = f"{place.short} {place.function}()".replace("<module>()", "<module>") if place is not None else ""
+    where = place.told if place is not None else ""
     joined = " · ".join(part for part in (what, where) if part)
     return [joined] if joined else []
 
