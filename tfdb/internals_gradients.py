@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
-from tfdb.internals import Patches, layer_classes, private
+from tfdb.internals import Patches, eager, layer_classes, private
 
 STOPPED = "StopGradient"
 
@@ -59,10 +59,15 @@ def watches_variables(tape: Any) -> bool:
     return bool(tape._watch_accessed_variables)
 
 
+def tape_module() -> Any:
+    """The module of native tapes."""
+    return sys.modules[private("eager.tape", "push_new_tape").__module__]
+
+
 def push_lasting(tape: Any) -> None:
     """Begin recording on a native tape that outlasts a gradient; what the program sees of its tape stays as it is."""
-    module = sys.modules[private("eager.tape", "push_new_tape").__module__]
-    tape._tape = module.push_new_tape(persistent=True, watch_accessed_variables=tape._watch_accessed_variables)
+    watched = tape._watch_accessed_variables
+    tape._tape = tape_module().push_new_tape(persistent=True, watch_accessed_variables=watched)
     tape._recording = True
 
 
@@ -80,8 +85,8 @@ def gradient(handle: Any, targets: list[Any], sources: list[Any], upstream: list
 @contextmanager
 def native_tape() -> Iterator[Any]:
     """A lasting tape that records this thread's eager ops within the block, and that no hook on tapes sees."""
-    module = sys.modules[private("eager.tape", "push_new_tape").__module__]
-    with private("eager.context", "eager_mode")():
+    module = tape_module()
+    with eager():
         tape = module.push_new_tape(persistent=True, watch_accessed_variables=False)
         try:
             yield tape
@@ -89,14 +94,9 @@ def native_tape() -> Iterator[Any]:
             module.pop_tape(tape)
 
 
-def eagerly() -> Any:
-    """Within the block, ops run at once on this thread."""
-    return private("eager.context", "eager_mode")()
-
-
 def watch(tape: Any, tensor: Any) -> None:
     """Have a native tape take a tensor for one to differentiate by."""
-    sys.modules[private("eager.tape", "push_new_tape").__module__].watch(tape, tensor)
+    tape_module().watch(tape, tensor)
 
 
 def record_by(op_type: str, outputs: list[Any], inputs: list[Any], backward: Callable[..., Any]) -> None:

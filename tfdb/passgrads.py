@@ -7,12 +7,13 @@ value that the stop carried stands for what it gives, as long as no gradient tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import executions, internals_gradients, internals_graphs, tapes
+from . import executions, internals, internals_gradients, internals_graphs, tapes
 from .calls import Given
 from .errors import TfdbError
 from .evaluation import BRANCHES, CALLS, LOOPS, Evaluation, Memory
@@ -68,7 +69,6 @@ class Differentiation(Evaluation):
     ) -> None:
         super().__init__(graph, feeds, memory)
         self.study, self.parent = study, parent
-        self.in_loop = False
         self.last: int | None = None  # how many ops are enough
         self.stands_in: list[Any] = []
         for value in self.values.values():
@@ -96,9 +96,9 @@ class Differentiation(Evaluation):
         ends += [self.order[hook.name]] if executions.same(self.graph, hook.graph) else []
         return max(ends) + 1 if ends else len(self.operations)
 
-    def apart(self) -> Any:
+    def apart(self) -> AbstractContextManager[None]:
         """The tape is open all the time."""
-        return internals_gradients.eagerly()
+        return internals.eager()
 
     def run_op(self, op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one op, recorded; one with a gradient of its own is recorded with that."""
@@ -120,24 +120,13 @@ class Differentiation(Evaluation):
 
     def outside(self, tensor: Any) -> Any:
         """The value of a tensor that a custom gradient takes from around it."""
-        here: Differentiation | None = self
-        while here is not None and hasattr(tensor, "graph"):
-            if tensor.graph is here.graph:
-                return here.fetch(tensor)
-            here = here.parent
-        return tensor
+        graph = getattr(tensor, "graph", None)
+        level = next((each for each in self.outward() if each.graph is graph), None)
+        return level.fetch(tensor) if level is not None else tensor
 
     def another(self, graph: Any, feeds: Mapping[str, Any]) -> Evaluation:
         """The evaluation of a graph that an op of this one runs, on the same tape."""
         return Differentiation(graph, feeds, self.memory, self.study, self)
-
-    def loop(self, op: Any) -> list[Any]:
-        """A loop: what the stop carried belongs to one pass of it only."""
-        before = len(self.study.visits)
-        values = super().loop(op)
-        for visit in self.study.visits[before:]:
-            visit.in_loop = True
-        return values
 
     def lose(self, op: Any, why: str) -> None:
         """An op could not be run: the stop may have carried what it gave."""
@@ -195,7 +184,7 @@ class Pass:
     def visit(self, study: Study) -> Differentiation:
         """The run of the stop's graph that gives what the stop carried."""
         found = [each for each in study.visits if self.agrees(each)]
-        if len(found) == 1 or (found and not any(each.in_loop for each in found) and len(study.visits) == 1):
+        if len(found) == 1:
             return found[0]
         if not study.visits:
             raise TfdbError("run again, the call does not come to the graph of this stop")
@@ -259,11 +248,7 @@ class Pass:
         leaves = [leaf for group in groups for leaf in group]
         self.refuse_gaps(targets, leaves)
         found = iter(self.compute(targets, leaves, upstream) if leaves else ())
-        sums = []
-        for group in groups:
-            parts = [each for each in (next(found) for _ in group) if each is not None]
-            sums.append(added(parts) if parts else None)
-        return sums
+        return [added([next(found) for _ in group]) for group in groups]
 
     def variables(self) -> Iterator[Any]:
         """The trainable variables that this pass reads, in the order of their first reads."""
@@ -291,8 +276,7 @@ class Pass:
         behind = (
             self.gradients([v for v, _ in taken], own, [dense(s) for _, s in taken]) if taken else [None] * len(own)
         )
-        pairs = [(direct.get(id(source)), more) for source, more in zip(sources, behind, strict=True)]
-        return [added(known) if (known := [each for each in pair if each is not None]) else None for pair in pairs]
+        return [added((direct.get(id(source)), more)) for source, more in zip(sources, behind, strict=True)]
 
     def compute(self, targets: Sequence[Any], leaves: Sequence[Any], upstream: Sequence[Any] | None = None) -> Any:
         """The tape's own gradients."""
@@ -354,10 +338,11 @@ def close(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def added(parts: Sequence[Any]) -> Any:
-    """The sum of a variable's gradients by all of its reads."""
+    """The sum of a source's gradients by all of its reads; None where there is none."""
     import tensorflow as tf
 
-    return parts[0] if len(parts) == 1 else tf.add_n([dense(part) for part in parts])
+    known = [part for part in parts if part is not None]
+    return tf.add_n([dense(part) for part in known]) if len(known) > 1 else next(iter(known), None)
 
 
 def dense(gradient: Any) -> Any:
