@@ -228,6 +228,11 @@ def reaches(given: Given, hook: Any) -> bool:
     return graph is not None and (same(graph, hook.graph) or next(paths(graph, hook.graph, ()), None) is not None)
 
 
+def reaching(calls: Sequence[Given], hook: Any) -> Given | None:
+    """The first of some calls that runs the graph that a hook is in."""
+    return next((each for each in calls if reaches(each, hook)), None)
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether two graphs are the same function's."""
     return one is other or (one.name == other.name and len(one.get_operations()) == len(other.get_operations()))

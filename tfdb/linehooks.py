@@ -119,6 +119,10 @@ class Planter:
         """Take the watching away.  Graphs that hold hooks keep them."""
         self.patches.remove()
 
+    def hook_of(self, hit: Hit | None) -> Any:
+        """The op that a hit came from; None for no hit, and when the op's graph is gone."""
+        return self.hooks.get(hit.point.number) if hit is not None else None
+
     def watching_ops(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The graph's op factory, telling `ordering` of each op."""
 

@@ -67,6 +67,11 @@ class Commands(
     has_input: bool = True
     stepping_thread: int = 0
 
+    @property
+    def graph_hit(self) -> Hit | None:
+        """What the hook of this stop carried; None in eager code, and at stops that no hook made."""
+        return self.graph_stop.hit if self.graph_stop is not None else None
+
     def start_running(self) -> None:
         """Begin in the state after `c`: nothing but a breakpoint or a set_trace() stops."""
         self.reset()

@@ -45,7 +45,7 @@ class BackwardCommands(PromptBase):
         """
         try:
             found = self.named_tensors(arg)
-            if self.graph_stop is not None and self.graph_stop.hit is not None:
+            if self.graph_hit is not None:
                 self.show_of_pass(found)
                 return
             for name, tensor in found:
@@ -102,12 +102,12 @@ class BackwardCommands(PromptBase):
 
     def pass_again(self) -> passgrads.Pass:
         """Run the pass of this stop again."""
-        hit = self.graph_stop.hit if self.graph_stop is not None else None
-        hook = self.session.planter.hooks.get(hit.point.number) if hit is not None else None
+        hit = self.graph_hit
+        hook = self.session.planter.hook_of(hit)
         if hook is None or hit is None:
             raise TfdbError("this stop is in no graph that could be run again")
         calls = [call.given for call in reversed(list(self.session.door.active))]
-        return passgrads.Pass(hook, hit.values, next((each for each in calls if executions.reaches(each, hook)), None))
+        return passgrads.Pass(hook, hit.values, executions.reaching(calls, hook))
 
     def show_of_pass(self, found: Sequence[tuple[str, Any]]) -> None:
         """Print the gradients of each loss for tensors of this stop."""
@@ -150,9 +150,8 @@ class BackwardCommands(PromptBase):
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression, in which `backward` is a function at a stop in a graph."""
-        in_graph = self.graph_stop is not None and self.graph_stop.hit is not None
         taken = "backward" in self.curframe_locals or "backward" in self.curframe.f_globals
-        if not in_graph or taken or "backward(" not in expression:
+        if self.graph_hit is None or taken or "backward(" not in expression:
             return super().evaluate(expression)
         names = {**self.curframe.f_globals, **self.curframe_locals, "backward": self.backward_of}
         return eval(expression, names, self.curframe_locals)

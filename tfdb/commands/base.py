@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     import pdb
     from types import FrameType
 
+    from tfdb.linehooks import Hit
     from tfdb.session import Session
     from tfdb.stopping import GraphStop
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
         def pt_init(self, pt_session_options: Any = None) -> None: ...
         def evaluate(self, expression: str) -> Any: ...
         def in_colour(self) -> bool: ...
+        @property
+        def graph_hit(self) -> Hit | None: ...
 
 else:
 

@@ -163,8 +163,8 @@ class GradientCommands(BackwardCommands):
         Raises:
             TfdbError: it is no tensor of the stop's graph; eager tapes know nothing of it either.
         """
-        hit = self.graph_stop.hit if self.graph_stop is not None else None
-        hook = self.session.planter.hooks.get(hit.point.number) if hit is not None else None
+        hit = self.graph_hit
+        hook = self.session.planter.hook_of(hit)
         if hit is None or internals.is_symbolic(target):
             return target
         carried = zip(hook.inputs if hook is not None else (), hit.values, strict=False)
@@ -202,7 +202,7 @@ class GradientCommands(BackwardCommands):
     def gradients(self, arg: str) -> Iterator[str]:
         """The lines of gradients computed on demand."""
         parts = expressions(arg)
-        if self.graph_stop is not None and self.graph_stop.hit is not None:
+        if self.graph_hit is not None:
             leaves, found = self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)
             yield AGAIN
         else:

@@ -121,7 +121,7 @@ class GradTableCommands(BackwardCommands):
         Raises:
             TfdbError: no loss is known here, or its gradients cannot be had.
         """
-        if self.graph_stop is not None and self.graph_stop.hit is not None:
+        if self.graph_hit is not None:
             here = self.pass_here()
             leaves = list(here.variables())
             found = [here.gradients(loss.values, leaves) for loss in self.losses_here(here)]
@@ -143,7 +143,7 @@ class GradTableCommands(BackwardCommands):
             raise TfdbError("TensorFlow is not imported yet")
         value = self.value_of
         sources = (lambda: value(parts[1])) if len(parts) == 2 else None
-        if self.graph_stop is not None and self.graph_stop.hit is not None:
+        if self.graph_hit is not None:
             self.message(AGAIN)
             return list(gradrows.rows_of(*self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)))
         with normgate.norms.quiet():

@@ -38,7 +38,7 @@ class NodeCommands(PromptBase):
             TfdbError: no graph has run.
         """
         session, stop = self.session, self.graph_stop
-        hook = session.planter.hooks.get(stop.hit.point.number) if stop is not None and stop.hit is not None else None
+        hook = session.planter.hook_of(self.graph_hit)
         inside = stop is not None and (hook is not None or stop.trip is not None or stop.tracing)
         last = session.door.last
         key = stop if inside else last
@@ -54,15 +54,12 @@ class NodeCommands(PromptBase):
             return trippedsteps.being_traced([value for frame in stop.live[::-1] for value in frame.locals.values()])
         if stop.trip is not None:
             return trippedsteps.of_trip(stop.trip, [*calls, *([door.last] if door.last is not None else [])])
-        given = next((each for each in calls if executions.reaches(each, hook)), None)
-        return executions.of_stop(hook, stop.hit.values, given)
+        return executions.of_stop(hook, stop.hit.values, executions.reaching(calls, hook))
 
     def graphs_in_sight(self) -> list[Any]:
         """The graphs of this stop, innermost first, without computing anything; none where no graph has run."""
         stop, last = self.graph_stop, self.session.door.last
-        hook = (
-            self.session.planter.hooks.get(stop.hit.point.number) if stop is not None and stop.hit is not None else None
-        )
+        hook = self.session.planter.hook_of(self.graph_hit)
         if hook is not None:
             return list(trippedsteps.around(hook.graph))
         if stop is not None and stop.trip is not None and stop.trip.place.spot is not None:
@@ -236,8 +233,7 @@ class NodeCommands(PromptBase):
 
     def is_xla_off(self) -> bool:
         """Whether this stop is in a function that XLA would compile without the debugger."""
-        stop = self.graph_stop
-        return stop is not None and stop.hit is not None and stop.hit.point.xla
+        return self.graph_hit is not None and self.graph_hit.point.xla
 
 
 def recipients(found: executions.Found) -> list[graphrecords.Node]:
