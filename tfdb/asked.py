@@ -6,7 +6,7 @@ Used where no hook saw the call: after "No gradients provided", or at a prompt b
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ def asked(stack: Iterable[Activation]) -> Asked | None:
     """The gradient that the innermost frame with a tape asks for; `stack` is innermost first."""
     for activation in stack:
         names = activation.names()
-        tapes = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
+        tapes = tapes_among(names)
         if not tapes:
             continue
         found = in_code(activation, names, tapes)
@@ -45,7 +45,7 @@ def asked(stack: Iterable[Activation]) -> Asked | None:
 
 def in_code(activation: Activation, names: Mapping[str, Any], tapes: Mapping[str, Any]) -> Asked | None:
     """The call of a tape's `gradient` nearest before the line, or after it."""
-    calls = list(gradient_calls(activation.filename, activation.lineno, tapes))
+    calls = list(gradient_calls(activation, tapes))
     calls.sort(key=lambda call: (call.lineno > activation.lineno, abs(call.lineno - activation.lineno)))
     for call in calls:
         target, sources = (evaluated(part, names, activation.base.f_globals) for part in arguments(call))
@@ -55,10 +55,21 @@ def in_code(activation: Activation, names: Mapping[str, Any], tapes: Mapping[str
     return None
 
 
-def gradient_calls(file: str, line: int, tapes: Iterable[str]) -> Iterable[ast.Call]:
+def tapes_among(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that stand for tapes."""
+    kind = internals_gradients.tape_class()
+    return {name: value for name, value in names.items() if isinstance(value, kind)}
+
+
+def text_of(activation: Activation) -> Iterator[ast.AST]:
+    """All nodes of the text of a function."""
+    function = detours.function_at(activation.filename, activation.lineno)
+    yield from ast.walk(function) if function is not None else ()
+
+
+def gradient_calls(activation: Activation, tapes: Collection[str]) -> Iterator[ast.Call]:
     """The calls `tape.gradient(...)` in the text of a function."""
-    function = detours.function_at(file, line)
-    for node in ast.walk(function) if function is not None else ():
+    for node in text_of(activation) if tapes else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "gradient":
             if isinstance(node.func.value, ast.Name) and node.func.value.id in tapes and node.args:
                 yield node
@@ -66,16 +77,13 @@ def gradient_calls(file: str, line: int, tapes: Iterable[str]) -> Iterable[ast.C
 
 def results(activation: Activation) -> set[str]:
     """The names that a function gives to what `tape.gradient(...)` returns."""
-    names = activation.names()
-    kept = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
-    calls = list(gradient_calls(activation.filename, activation.lineno, kept))
-    function = detours.function_at(activation.filename, activation.lineno)
-    found = [node for node in ast.walk(function) if isinstance(node, ast.Assign)] if function is not None else []
-    lines = {(call.lineno, call.col_offset) for call in calls}
+    calls = gradient_calls(activation, tapes_among(activation.names()))
+    places = {(call.lineno, call.col_offset) for call in calls}
+    found = [node for node in text_of(activation) if isinstance(node, ast.Assign)] if places else []
     return {
         target.id
         for node in found
-        if (node.value.lineno, node.value.col_offset) in lines
+        if (node.value.lineno, node.value.col_offset) in places
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -85,8 +93,7 @@ def losses(stack: Iterable[Activation]) -> Iterator[tuple[Any, UserLine]]:
     """The targets with values that the frames' code differentiates, each with its line; inner frames first."""
     for activation in stack:
         names = activation.names()
-        kept = {name: value for name, value in names.items() if isinstance(value, internals_gradients.tape_class())}
-        for call in gradient_calls(activation.filename, activation.lineno, kept):
+        for call in gradient_calls(activation, tapes_among(names)):
             target = evaluated(arguments(call)[0], names, activation.base.f_globals)
             if target is not None:
                 yield target, UserLine(activation.filename, call.lineno, activation.function)

@@ -11,6 +11,8 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from . import syntax
+
 NUMPY = ("np", "numpy", "onp", "math", "scipy", "sklearn", "pd")
 METHODS = ("numpy", "item", "tolist", "predict", "predict_on_batch", "eval")
 BUILTINS = ("float", "int", "bool", "round", "list", "sum", "max", "min")
@@ -28,15 +30,12 @@ class Detour:
 def function_at(file: str, line: int) -> ast.AST | None:
     """The innermost function (or the module) whose text holds the line; None when there is no text."""
     source = "".join(linecache.getlines(file))
-    try:
-        found: ast.AST = ast.parse(source)
-    except SyntaxError:
-        return None
-    for node in ast.walk(found):
+    found: ast.AST | None = syntax.parsed(source) if source else None
+    for node in ast.walk(found) if found is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             if node.lineno <= line <= (node.end_lineno or node.lineno):
                 found = node  # walked outside in
-    return found if source else None
+    return found
 
 
 def detours(function: ast.AST) -> Iterator[Detour]:
