@@ -6,7 +6,7 @@ value that the stop carried stands for what it gives, as long as no gradient tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -213,7 +213,7 @@ class Pass:
                 return found
         return None
 
-    def losses(self, written: Sequence[tuple[Any, UserLine]] = ()) -> list[Loss]:
+    def losses(self, written: Iterable[tuple[Any, UserLine]] = ()) -> list[Loss]:
         """The losses that the program differentiates in this graph and those around it; inner tapes' are left out.
 
         Where none was seen while tracing, those of `written`: tensors of this stop with the lines that ask for them.

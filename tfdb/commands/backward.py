@@ -55,12 +55,7 @@ class BackwardCommands(PromptBase):
 
     def named_tensors(self, arg: str) -> list[tuple[str, Any]]:
         """The tensors that a list of expressions names."""
-        try:
-            parts = ast.parse(f"({arg},)", mode="eval").body
-        except SyntaxError as error:
-            raise TfdbError(f"cannot read {arg!r}") from error
-        names = [ast.unparse(part) for part in getattr(parts, "elts", ())]
-        found = [(name, self.value_of(name)) for name in names]
+        found = [(name, self.value_of(name)) for name in listed(arg)]
         if not found or not all(hasattr(value, "_id") and lostgrads.is_tensor(value) for _, value in found):
             raise TfdbError("backward takes tensors, for example `backward hidden`")
         return found
@@ -124,7 +119,7 @@ class BackwardCommands(PromptBase):
 
     def losses_here(self, here: passgrads.Pass) -> list[passgrads.Loss]:
         """The losses that the program differentiates in the graph of this stop."""
-        return here.losses(list(asked.losses(self.activations_here())))
+        return here.losses(asked.losses(self.activations_here()))
 
     def tensor_of_pass(self, here: passgrads.Pass, name: str, value: Any) -> Any:
         """A tensor of this stop as the re-run has it."""
@@ -164,7 +159,7 @@ class BackwardCommands(PromptBase):
         except Exception as error:
             return Text(f"** {type(error).__name__}: {error} **")
 
-    def gradients_of_pass(self, target: str, sources: str | None) -> tuple[list[Any], list[Any]]:
+    def gradients_of_pass(self, target: str, sources: str | None = None) -> tuple[list[Any], list[Any]]:
         """(sources, gradients) of an expression over this stop's names, for tensors of the pass and variables.
 
         Without `sources`, they are the trainable variables that the graph reads.
@@ -177,6 +172,19 @@ class BackwardCommands(PromptBase):
             if not hasattr(leaf, "handle"):
                 self.tensor_of_pass(here, sources or "", leaf)
         return leaves, here.of_expression(lambda: self.value_of(target), leaves)
+
+
+def listed(text: str) -> list[str]:
+    """The expressions of a list with commas.
+
+    Raises:
+        TfdbError: the text is something else.
+    """
+    try:
+        tree = ast.parse(f"({text},)", mode="eval").body
+    except SyntaxError as error:
+        raise TfdbError(f"cannot read {text!r}") from error
+    return [ast.unparse(part) for part in getattr(tree, "elts", ())]
 
 
 class Text(str):

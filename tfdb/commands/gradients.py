@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +23,7 @@ from tfdb import (
     tensors,
     varnames,
 )
-from tfdb.commands.backward import AGAIN, BackwardCommands, shown
+from tfdb.commands.backward import AGAIN, BackwardCommands, listed, shown
 from tfdb.errors import TfdbError
 from tfdb.sourcemap import Activation
 
@@ -67,10 +66,14 @@ class GradientCommands(BackwardCommands):
                 return False
             found = self.asked_here()
             return found is not None and self.explain(found, None)
-        if (text := self.of_given(arg)) is not None:
+        try:
+            value = self.evaluate(arg)
+        except Exception:  # not the program's, or the user's own objects raise
+            return False
+        if (text := self.of_given(arg, value)) is not None:
             self.message(text)
             return True
-        variable = self.variable_of(arg)
+        variable = self.variable_of(arg, value)
         if variable is None:
             return False
         found = self.asked_here()
@@ -78,25 +81,21 @@ class GradientCommands(BackwardCommands):
             raise TfdbError("there is no tape and no loss in these frames: stop where the gradient is computed")
         return self.explain(found, variable)
 
-    def variable_of(self, expression: str) -> Any:
+    def variable_of(self, expression: str, value: Any) -> Any:
         """The variable that an expression is, or whose gradient it is (`grads[0]`); None for anything else."""
-        try:
-            value = self.evaluate(expression)
-        except Exception:
-            return None
         if value is None:
             return self.of_gradient(expression)
         plain = next(iter(sites.flat([value])), None)
         return plain if lostgrads.is_variable(plain) else None
 
-    def of_given(self, expression: str) -> str | None:
+    def of_given(self, expression: str, value: Any) -> str | None:
         """What is to be said of `grads[2]` where that gradient is there; None for anything else."""
         name = expression.partition("[")[0].strip()
         if not any(name in asked.results(activation) for activation in self.activations_here()):
             return None
         try:
-            value, variable = self.evaluate(expression), self.of_gradient(expression)
-        except Exception:  # not the program's, or the user's own objects raise
+            variable = self.of_gradient(expression)
+        except Exception:  # the user's own objects raise
             return None
         if variable is None or not hasattr(value, "dtype"):
             return None
@@ -153,8 +152,8 @@ class GradientCommands(BackwardCommands):
         if answer is None:
             self.message(f"{names[0]} is connected to the loss: nothing cuts the gradient")
         else:
-            width, color = render.terminal_width(), hasattr(self, "shell") and sys.stdout.isatty()
-            self.message(screens.watch_screen(nonegrads.report(question, answer), width, color))
+            report = nonegrads.report(question, answer)
+            self.message(screens.watch_screen(report, render.terminal_width(), self.in_colour()))
         return True
 
     def symbol_of(self, target: Any) -> Any:
@@ -203,7 +202,7 @@ class GradientCommands(BackwardCommands):
         """The lines of gradients computed on demand."""
         parts = expressions(arg)
         if self.graph_hit is not None:
-            leaves, found = self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)
+            leaves, found = self.gradients_of_pass(*parts)
             yield AGAIN
         else:
             leaves, found = self.by_the_tape(*parts)
@@ -228,11 +227,7 @@ def expressions(text: str) -> list[str]:
     Raises:
         TfdbError: the text is something else.
     """
-    try:
-        tree = ast.parse(f"({text},)", mode="eval").body
-    except SyntaxError as error:
-        raise TfdbError(f"cannot read {text!r}") from error
-    parts = [ast.unparse(part) for part in getattr(tree, "elts", ())]
+    parts = listed(text)
     if not 1 <= len(parts) <= 2:
         raise TfdbError("give a loss and, after a comma, what it is differentiated for")
     return parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from tfdb import (
@@ -65,8 +64,7 @@ class GradTableCommands(BackwardCommands):
             rows = self.rows_on_demand(expression) if expression else self.rows_recorded()
             if rows:
                 ordered = gradtable.in_order(rows, found.get("-s", ""))
-                color = hasattr(self, "shell") and sys.stdout.isatty()
-                self.message(gradtable.text(ordered, render.terminal_width(), color))
+                self.message(gradtable.text(ordered, render.terminal_width(), self.in_colour()))
         except TfdbError as error:
             self.error(str(error))
 
@@ -145,7 +143,7 @@ class GradTableCommands(BackwardCommands):
         sources = (lambda: value(parts[1])) if len(parts) == 2 else None
         if self.graph_hit is not None:
             self.message(AGAIN)
-            return list(gradrows.rows_of(*self.gradients_of_pass(parts[0], parts[1] if parts[1:] else None)))
+            return list(gradrows.rows_of(*self.gradients_of_pass(*parts)))
         with normgate.norms.quiet():
             return gradrows.on_demand(lambda: value(parts[0]), sources)
 
