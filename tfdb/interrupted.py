@@ -4,28 +4,18 @@ import os
 import sys
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
 from tfdb import internals_tracing
+from tfdb.commands.base import PromptBase
 from tfdb.errors import Quit
 from tfdb.stopping import Stepping
-
-if TYPE_CHECKING:
-    import pdb
-
-    from tfdb.session import Session
-
-    Base = pdb.Pdb
-else:
-    Base = object
 
 STILL_RUNNING = "\nProgram interrupted in a call that has not come back. (c: wait for it, q: end the process)"
 
 
-class InterruptedPrompt(Base):
+class InterruptedPrompt(PromptBase):
     """What the prompt does about Ctrl-C where no hook answers it; mixed in before a pdb class."""
 
-    session: "Session"
     beside: bool = False  # a prompt is open on a thread of its own while the main thread is in a call
 
     def interrupted_at(self, frame: FrameType | None) -> None:
@@ -89,9 +79,3 @@ class InterruptedPrompt(Base):
         while frame is not None and self.is_hidden(frame) and frame.f_back is not None:
             frame = frame.f_back
         return frame
-
-    if TYPE_CHECKING:
-
-        def is_hidden(self, frame: FrameType) -> bool: ...
-        def step_in_eager(self, frame: FrameType | None) -> None: ...
-        def trace_function(self) -> Any: ...
