@@ -128,27 +128,28 @@ class Commands(
 
     def graph_interaction(self, stop: GraphStop) -> None:
         """Open the prompt at a stop inside a graph; the user's wishes go to the session."""
-        self.graph_stop = stop
-        frame = stop.frames[-1] if stop.frames else stop.callers[-1][0]
-        self.bring_displays(stop)
-        sys.stdout.flush()
-        try:
-            at_breakpoint = stop.reason == "breakpoint" and stop.hit is not None
-            if not (at_breakpoint and vars(self).get("commands_silent", {}).get(vars(self).get("currentbp"))):
-                self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
-                if at_breakpoint:
-                    self.note_on_tracing(stop)
-            if stop.event == "return":
-                self.message("--Return--")
-                self.interaction(frame, None)
-            else:
-                self.user_line(frame)
-        except pdb.Restart:
-            self.session.quit(Again(1))
-        finally:
-            self.graph_stop = None
-        if self.quitting:
-            self.session.quit()
+        with self.session.prompting():
+            self.graph_stop = stop
+            frame = stop.frames[-1] if stop.frames else stop.callers[-1][0]
+            self.bring_displays(stop)
+            sys.stdout.flush()
+            try:
+                at_breakpoint = stop.reason == "breakpoint" and stop.hit is not None
+                if not (at_breakpoint and vars(self).get("commands_silent", {}).get(vars(self).get("currentbp"))):
+                    self.message(stop.title or graphtext.wrapped(stop_line(stop), render.terminal_width(), 2))
+                    if at_breakpoint:
+                        self.note_on_tracing(stop)
+                if stop.event == "return":
+                    self.message("--Return--")
+                    self.interaction(frame, None)
+                else:
+                    self.user_line(frame)
+            except pdb.Restart:
+                self.session.quit(Again(1))
+            finally:
+                self.graph_stop = None
+            if self.quitting:
+                self.session.quit()
 
     def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:
         """One prompt at a time, in any thread; none in a forked worker, which shares the terminal with its parent."""

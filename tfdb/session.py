@@ -282,9 +282,8 @@ class Session:
         self.stepping = None
 
         def ask(frames: list[FrameType]) -> None:
-            stop = GraphStop(hit, frames, stack, real, self.passes[hit.point.number], reason, hit.point.event)
-            with self.prompting():
-                self.debugger.graph_interaction(stop)
+            number = self.passes[hit.point.number]
+            self.debugger.graph_interaction(GraphStop(hit, frames, stack, real, number, reason, hit.point.event))
 
         with attributes_of_this_pass(entries):
             standing(stack, ask)
@@ -297,8 +296,7 @@ class Session:
 
         def ask(frames: list[FrameType]) -> None:
             stop = GraphStop(None, frames, stack, real, 0, "watch", "<watch>", title, report, trip=trip)
-            with self.prompting():
-                self.debugger.graph_interaction(stop)
+            self.debugger.graph_interaction(stop)
 
         with self.lock:
             self.stepping = None

@@ -104,8 +104,7 @@ class TraceStops:
 
             def ask(frames: list[FrameType]) -> None:
                 stop = GraphStop(None, frames, entries, callers, 0, reason or "step", kind, title, tracing=self)
-                with self.session.prompting():
-                    debugger.graph_interaction(stop)
+                debugger.graph_interaction(stop)
 
             standing(entries, ask)
         if self.stepping is not None and event == "return":
