@@ -18,9 +18,7 @@ from typing import Any
 
 from tfdb import generated, internals, internals_autograph, syntax
 
-SCAFFOLDING = re.compile(
-    r"(if_body|else_body|loop_body|loop_test|extra_test|get_state|set_state)(_\d+)?|<(lambda|listcomp|setcomp|dictcomp|genexpr)>"
-)
+SCAFFOLDING = re.compile(generated.CLOSURE.pattern + r"|<(lambda|listcomp|setcomp|dictcomp|genexpr)>")
 GENERATED_NAMES = re.compile(
     r"(ag__|fscope|do_return|retval_|get_state|set_state|if_body|else_body|loop_body|loop_test|break_|continue_|itr)[\d_]*"
 )
