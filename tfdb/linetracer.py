@@ -3,7 +3,6 @@
 import bdb
 import dataclasses
 import functools
-import linecache
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 from tfdb import generated, internals, internals_autograph
 from tfdb.linehooks import HookPoint, Loop, Planter, never_runs, traced_stack
 from tfdb.monitoring import TracingEvents
-from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, line_range
+from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, is_nowhere, line_range
 
 MOST_HOOKS = 3000  # in one trace; code that unrolls a longer loop keeps the hooks of its breakpoints only
 FACTORY = re.compile(r"(inner|outer)_factory(_\d+)?|<module>")  # AutoGraph's frames that make a function, not run it
@@ -151,8 +150,8 @@ class LineTracer:
             return None
         if GENERATED_FILE in filename and FACTORY.fullmatch(frame.f_code.co_name):
             return None
-        if filename.startswith("<") and not linecache.getlines(filename):
-            return None  # a method that dataclasses or namedtuple wrote; there is no line to show
+        if is_nowhere(filename):
+            return None  # there is no line to show
         graph = internals.current_graph()
         if graph is None or never_runs(frame):
             return None if self.monitored or self.eager_trace is None else self.eager_trace(frame, event, arg)

@@ -41,6 +41,11 @@ def is_hidden(filename: str) -> bool:
     return filename.startswith((STDLIB, OWN)) or GENERATED_FILE in filename
 
 
+def is_nowhere(filename: str) -> bool:
+    """Whether a function's text exists nowhere, as that of a method that dataclasses or namedtuple wrote."""
+    return filename.startswith("<") and not linecache.getlines(filename)
+
+
 def in_site_packages(filename: str) -> bool:
     """Whether the file is an installed package's."""
     return "site-packages" in filename or "dist-packages" in filename

@@ -6,7 +6,6 @@ From Python 3.12 on by `sys.monitoring`, which costs nothing outside of the code
 
 import bdb
 import ctypes
-import linecache
 import sys
 import threading
 from collections.abc import Collection
@@ -19,7 +18,7 @@ from tfdb.commands.base import PromptBase
 from tfdb.errors import Quit
 from tfdb.frames import is_stand_in
 from tfdb.monitoring import BreakpointLines
-from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden, is_user
+from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden, is_nowhere, is_user
 
 
 class Waiting(PromptBase):
@@ -172,7 +171,7 @@ class Waiting(PromptBase):
 
     def is_out_of_sight(self, filename: str) -> bool:
         """Whether stepping leaves a file out: a library's, or text that exists nowhere (namedtuple, dataclasses)."""
-        return is_hidden(filename) or (filename.startswith("<") and not linecache.getlines(filename))
+        return is_hidden(filename) or is_nowhere(filename)
 
     def breaks_in(self, filename: str) -> bool:
         """Whether a file has breakpoints."""
