@@ -65,7 +65,8 @@ class LineTracer:
     """Plants a hook for each user line that is traced on this thread, until the outermost function is traced.
 
     `wanted(code)` says whether every line of a function is to be planted.  Once a line with a breakpoint
-    (`stops(filename, lineno)`) has been planted, or `armed` is given, every later user line is: the user may step.
+    (`stops(filename, lineno, firstlineno)`) has been planted, or `armed` is given, every later user line is: the user
+    may step.
     `at_tracing` is told of the lines as Python reaches them, those of bodies that cannot hold a hook included.
 
     It hears of the lines by `sys.monitoring`, which costs library code nothing; by `sys.settrace` before Python 3.12,
@@ -76,7 +77,7 @@ class LineTracer:
         self,
         planter: Planter,
         wanted: Callable[[CodeType], bool],
-        stops: Callable[[str, int], bool],
+        stops: Callable[[str, int, int], bool],
         armed: bool = False,
         at_tracing: AtTracing | None = None,
     ) -> None:
@@ -214,7 +215,7 @@ class LineTracer:
         if self.last.get(base) == here.lineno and kind != "iteration":
             return
         code = here.code or frame.f_code
-        stops = any(self.stops(here.filename, line) for line in (here.lineno, code.co_firstlineno))
+        stops = self.stops(here.filename, here.lineno, code.co_firstlineno)
         if plants:
             self.plant(frame, here, kind, stops)
         elif stops and self.at_tracing is not None:

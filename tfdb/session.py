@@ -110,12 +110,11 @@ class Session:
 
     def wants(self, code: CodeType) -> bool:
         """Whether all lines of a function are to be planted: it has a breakpoint."""
-        lines = self.debugger.breaks.get(self.debugger.canonic(code.co_filename), ())
-        return any(has_line(code, line) for line in lines)
+        return any(has_line(code, line) for line in self.debugger.get_file_breaks(code.co_filename))
 
     def has_breakpoint(self, filename: str, *lines: int) -> bool:
         """Whether a breakpoint stands on one of these lines."""
-        return any(line in self.debugger.breaks.get(self.debugger.canonic(filename), ()) for line in lines)
+        return not set(lines).isdisjoint(self.debugger.get_file_breaks(filename))
 
     def arm(self) -> None:
         """Stand at TensorFlow's doors, if the program has imported it; hooks follow as they are needed."""

@@ -161,7 +161,7 @@ class EagerStops(TraceStops):
 
     def __init__(self, session: "Session") -> None:
         super().__init__(session)
-        self.lines = LineTracer(session.planter, lambda code: False, lambda filename, *lines: False, at_tracing=self)
+        self.lines = LineTracer(session.planter, lambda code: False, lambda *place: False, at_tracing=self)
 
     def places(self) -> list[tuple[str, int]]:
         return list(self.session.debugger.breakpoints())

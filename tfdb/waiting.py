@@ -34,7 +34,11 @@ class Waiting(PromptBase):
 
     def break_lines(self, code: CodeType) -> Collection[int]:
         """The lines with breakpoints in a code object's file; none in what only stands for a line at a graph's stop."""
-        return () if is_stand_in(code) else self.breaks.get(self.canonic(code.co_filename), ())
+        return () if is_stand_in(code) else self.get_file_breaks(code.co_filename)
+
+    def get_file_breaks(self, filename: str) -> list[int]:
+        """bdb's own, in one look at the table: another thread's prompt may clear the file's last breakpoint."""
+        return self.breaks.get(self.canonic(filename), [])
 
     @cached_property
     def judged(self) -> threading.local:
@@ -154,7 +158,7 @@ class Waiting(PromptBase):
             filename = frame.f_code.co_filename
             if GENERATED_FILE in filename and self.breaks and internals.current_graph() is None:
                 return self.session.eager_stops.trace_function(frame)
-            if self.is_out_of_sight(filename) or (in_site_packages(filename) and not self.breaks_in(filename)):
+            if self.is_out_of_sight(filename) or (in_site_packages(filename) and not self.get_file_breaks(filename)):
                 return None
         if internals.current_graph() is not None:
             return None
@@ -172,10 +176,6 @@ class Waiting(PromptBase):
     def is_out_of_sight(self, filename: str) -> bool:
         """Whether stepping leaves a file out: a library's, or text that exists nowhere (namedtuple, dataclasses)."""
         return is_hidden(filename) or is_nowhere(filename)
-
-    def breaks_in(self, filename: str) -> bool:
-        """Whether a file has breakpoints."""
-        return self.canonic(filename) in self.breaks
 
 
 def keep_locals(frame: FrameType) -> None:
