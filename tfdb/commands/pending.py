@@ -48,13 +48,13 @@ class PendingBreakpoints(PromptBase):
             end, line = awaited(waiting.file) or ("", 0)
             if not ends_with(filename, end):
                 continue
-            text = "".join(linecache.getlines(filename))
-            error = self.set_break(filename, syntax.first_line(text, line), waiting.temporary, waiting.cond)
+            lineno = syntax.first_line("".join(linecache.getlines(filename)), line)
+            error = self.set_break(filename, lineno, waiting.temporary, waiting.cond)
             self.clear_bpbynumber(waiting.number)
             if error:
                 self.error(error)
                 continue
-            made = self.get_breaks(filename, syntax.first_line(text, line))[-1]
+            made = self.get_breaks(filename, lineno)[-1]
             made.enabled, made.ignore = waiting.enabled, waiting.ignore
             tables: list[dict[int, Any]] = [vars(self).get(name, {}) for name in COMMAND_TABLES]
             for table in tables:

@@ -160,9 +160,8 @@ class StopCommands(PendingBreakpoints):
         bdb compiles a condition at each pass anew, and TensorFlow keeps the code of every line that has run an op.
         """
         filename = self.canonic(frame.f_code.co_filename)
-        lines = [
-            line for line in (frame.f_lineno, frame.f_code.co_firstlineno) if line in self.breaks.get(filename, ())
-        ]
+        with_breakpoints = self.get_file_breaks(filename)
+        lines = [line for line in (frame.f_lineno, frame.f_code.co_firstlineno) if line in with_breakpoints]
         for made in bdb.Breakpoint.bplist[filename, lines[0]] if lines else ():  # type: ignore[attr-defined]
             if not made.enabled or not bdb.checkfuncname(made, frame):
                 continue
