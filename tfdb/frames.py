@@ -73,18 +73,8 @@ class Carrier:
         names = {} if activation.hidden else activation.names()
         code = activation.code or activation.base.f_code
         templates = {name: self.template(value, of_closure=name in code.co_freevars) for name, value in names.items()}
-        return TracedFrame(
-            activation.filename,
-            activation.lineno,
-            activation.function,
-            code.co_firstlineno,
-            arguments(code),
-            activation.base.f_globals,
-            {name: part for name, part in templates.items() if not internals.is_symbolic(part)},
-            tuple(self.attributes(names.values(), code)),
-            number,
-            activation.hidden,
-        )
+        shown = {name: part for name, part in templates.items() if not internals.is_symbolic(part)}
+        return as_it_stands(activation, number, shown, tuple(self.attributes(names.values(), code)))
 
     def attributes(self, objects: Iterable[Any], code: CodeType) -> Iterator[tuple[Any, str, Filled]]:
         """The attributes of local objects, named in the function's own code, that hold tensors of the graph."""
@@ -149,6 +139,25 @@ class Carrier:
             return value
         spec = tf.type_spec_from_value(value)
         return Filled(lambda values: tf.nest.pack_sequence_as(spec, fill(parts, values), expand_composites=True))
+
+
+def as_it_stands(
+    activation: Activation, number: int, names: dict[str, Any], attributes: tuple[tuple[Any, str, Any], ...] = ()
+) -> TracedFrame:
+    """The frame of an activation, at the line that it stands on, with these locals and attributes."""
+    code = activation.code or activation.base.f_code
+    return TracedFrame(
+        activation.filename,
+        activation.lineno,
+        activation.function,
+        code.co_firstlineno,
+        arguments(code),
+        activation.base.f_globals,
+        names,
+        attributes,
+        number,
+        activation.hidden,
+    )
 
 
 def fill(parts: Iterable[Any], values: Sequence[Any]) -> list[Any]:

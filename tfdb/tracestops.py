@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tfdb import internals, internals_tracing, stopping
-from tfdb.frames import LiveFrame, arguments, standing
+from tfdb.frames import LiveFrame, as_it_stands, live, standing
 from tfdb.linehooks import Hit, HookPoint, traced_stack
 from tfdb.linetracer import LineTracer
 from tfdb.sourcemap import Activation, activations
@@ -118,19 +118,8 @@ class TraceStops:
 
     def entry(self, activation: Activation) -> LiveFrame:
         """The activation as it stands, its tensors symbolic."""
-        code = activation.code or activation.base.f_code
-        return LiveFrame(
-            activation.filename,
-            activation.lineno,
-            activation.function,
-            code.co_firstlineno,
-            arguments(code),
-            activation.base.f_globals,
-            {} if activation.hidden else activation.names(),
-            (),
-            self.session.planter.number(activation),
-            activation.hidden,
-        )
+        names = {} if activation.hidden else activation.names()
+        return live(as_it_stands(activation, self.session.planter.number(activation), names), ())
 
     def cannot_stop(self, here: Activation) -> None:
         """A line with a breakpoint is traced where it cannot get a hook: say so, once for each line."""
