@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import blocks, render, summarize
-from .records import Stored
+from .records import Stored, shape_text
 
 PIECE = 1 << 17  # elements compared at once: all that is made of them stays in the cache
 MOST_DENSE = 1 << 24  # elements up to which a sparse value is filled up to be compared
@@ -320,9 +320,3 @@ def details(found: Difference) -> list[str]:
 def exact(value: complex) -> str:
     """A value with enough digits to see a float32 difference."""
     return f"{value:.8g}" if isinstance(value, float) else str(value)
-
-
-def shape_text(shape: tuple[int | None, ...]) -> str:
-    """A shape in parentheses."""
-    sizes = ["?" if size is None else str(size) for size in shape]
-    return f"({', '.join(sizes)}{',' if len(shape) == 1 else ''})"

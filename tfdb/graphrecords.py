@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .records import TensorSummary
+from .records import TensorSummary, shape_text
 from .report import UserLine
 
 FORWARD, GRADIENT, UPDATE = "forward", "gradient", "update"
@@ -20,10 +20,7 @@ class TensorType:
     shape: tuple[int | None, ...] | None
 
     def __str__(self) -> str:
-        if self.shape is None:
-            return f"{self.dtype}(?)"
-        sizes = ["?" if size is None else str(size) for size in self.shape]
-        return f"{self.dtype}({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        return f"{self.dtype}{shape_text(self.shape)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | complex | str
 
 
+def shape_text(shape: tuple[int | None, ...] | None) -> str:
+    """A shape in parentheses, as Python writes a tuple, ? for an unknown size and for an unknown rank."""
+    if shape is None:
+        return "(?)"
+    return f"({', '.join('?' if size is None else str(size) for size in shape)}{',' if len(shape) == 1 else ''})"
+
+
 @dataclass(frozen=True, slots=True)
 class NonFinite:
     """How many elements are of one non-finite kind, and the index of the first one in row-major order."""

@@ -16,7 +16,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from .records import Scalar, TableRow, TensorSummary
+from .records import Scalar, TableRow, TensorSummary, shape_text
 
 RED, RESET = "\x1b[31m", "\x1b[0m"
 BARS = "▁▂▃▄▅▆▇█"
@@ -259,11 +259,8 @@ def _row(row: TableRow) -> list[_Cell]:
 
 def _head(summary: TensorSummary) -> list[_Cell]:
     """What it is: dtype and shape, device, bytes."""
-    if summary.shape is None:
-        shape = "(?)" if summary.kind in UNKNOWN_SHAPE else ""
-    else:
-        sizes = ["?" if size is None else str(size) for size in summary.shape]
-        shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    shapeless = summary.shape is None and summary.kind not in UNKNOWN_SHAPE
+    shape = "" if shapeless else shape_text(summary.shape)
     nbytes = "" if summary.nbytes is None else size_text(summary.nbytes)
     cells = [_Cell(summary.device, DEVICE, gap=" "), _Cell(nbytes, BYTES, gap=" ")]
     return [_Cell(f"{summary.dtype}{shape}"), *(cell for cell in cells if cell.text)]

@@ -173,15 +173,9 @@ def leaf_of(path: str, kind: Any) -> graphrecords.Leaf:
         shape = kind.shape
         sizes = None if shape is None or getattr(shape, "rank", 0) is None else tuple(shape)
         what = {"TensorSpec": "tensor", "VariableSpec": "variable"}.get(name, name.removesuffix("Spec").lower())
-        return graphrecords.Leaf(path, what, typed(kind.dtype.name, sizes), kind.dtype.name, sizes)
+        made = graphrecords.TensorType(kind.dtype.name, sizes)
+        return graphrecords.Leaf(path, what, str(made), made.dtype, made.shape)
     return graphrecords.Leaf(path, "structure", short(graphs.kind_text(kind)))
-
-
-def typed(dtype: str, shape: tuple[int | None, ...] | None) -> str:
-    """A dtype and a shape as text."""
-    if shape is None:
-        return f"{dtype}(?)"
-    return f"{dtype}({', '.join('?' if size is None else str(size) for size in shape)}{',' if len(shape) == 1 else ''})"
 
 
 def short(text: str) -> str:

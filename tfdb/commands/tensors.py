@@ -226,7 +226,7 @@ def histories(value: Any) -> dict[str, np.ndarray]:
 
 def titled(name: str, array: np.ndarray) -> str:
     """What stands over a picture."""
-    return f"{name} {summarize.dtype_name(array)}{differences.shape_text(array.shape)}"
+    return f"{name} {summarize.dtype_name(array)}{records.shape_text(array.shape)}"
 
 
 def differences_of(a: Any, b: Any, width: int) -> list[str]:
