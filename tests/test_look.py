@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfdb
-from tfdb import completion, differences, plots, values
+from tfdb import completion, differences, plots, render, values
 from tfdb.completion import Completion
 from tfdb.errors import TfdbError
 from tfdb.frames import LiveFrame
@@ -218,7 +218,7 @@ def test_heat_maps_need_no_library_and_show_what_is_not_finite(monkeypatch: pyte
 def test_colours_are_used_only_where_there_are_some() -> None:
     array = np.array([[0.0, 1.0], [np.nan, 0.5]])
     lines = plots.text(plots.drawing(array, "x"), 40, 10, True).splitlines()
-    assert [plots.plain(line) for line in lines[1:3]] == ["██", "×█"]
+    assert [render.uncoloured(line) for line in lines[1:3]] == ["██", "×█"]
     assert len({line.split("m")[0] for line in lines[1].split("█")[:2]}) == 2
     picture = np.zeros((8, 8, 3), np.uint8)
     picture[..., 0] = 255

@@ -7,7 +7,6 @@ reduced first, so that its size does not matter: blocks of a matrix by their mea
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from . import render
 from .blocks import measure
 from .errors import TfdbError
 
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 BINS = 40
 SAMPLE = 1 << 20  # elements of a histogram; more are sampled, the same ones each time
 SHADES = " ░▒▓█"
@@ -37,11 +35,6 @@ class Drawing:
     title: str
     edges: np.ndarray | None = None
     notes: tuple[str, ...] = ()
-
-
-def plain(text: str) -> str:
-    """The text without colours."""
-    return ANSI.sub("", text)
 
 
 def library(name: str) -> Any:
@@ -189,7 +182,7 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
             figure.draw(figure.signal(places.tolist(), values.tolist()).lines())
     built = str(figure.build())
     figure.clear()
-    return [(line if color else plain(line)).rstrip() for line in built.rstrip("\n").split("\n")]
+    return [(line if color else render.uncoloured(line)).rstrip() for line in built.rstrip("\n").split("\n")]
 
 
 def segments(values: np.ndarray, most: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -149,10 +149,15 @@ def visible_width(text: str) -> int:
     if text.isascii() and text.isprintable():
         return len(text)
     columns = 0
-    for character in _ANSI.sub("", text):
+    for character in uncoloured(text):
         if not unicodedata.combining(character) and unicodedata.category(character) not in ("Cf", "Cc"):
             columns += 2 if unicodedata.east_asian_width(character) in "WF" else 1
     return columns
+
+
+def uncoloured(text: str) -> str:
+    """The text without ANSI sequences."""
+    return _ANSI.sub("", text)
 
 
 def shorten(text: str, width: int, tail: bool = False) -> str:
@@ -162,7 +167,7 @@ def shorten(text: str, width: int, tail: bool = False) -> str:
     if width < 1:
         return ""
     kept, columns = [], 1
-    plain = _ANSI.sub("", text)
+    plain = uncoloured(text)
     for character in reversed(plain) if tail else plain:
         columns += visible_width(character)
         if columns > width:
@@ -178,7 +183,7 @@ def pad(text: str, width: int) -> str:
 
 def _clean(text: str) -> str:
     """The text on one line, without control characters that a name or a repr may bring."""
-    return "".join(character if character.isprintable() else " " for character in _ANSI.sub("", text))
+    return "".join(character if character.isprintable() else " " for character in uncoloured(text))
 
 
 def _fit(cells: list[_Cell], width: int) -> list[_Cell]:

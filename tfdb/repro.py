@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import compare, internals_rerun, probes, rerun, state
+from tfdb import compare, internals_rerun, probes, render, rerun, state
 from tfdb.errors import TfdbError
 from tfdb.explain import report
 from tfdb.rebuild import Rebuilt, Scope, path_to
@@ -310,4 +310,4 @@ def first_line(message: str) -> str:
 
 def plain(text: str) -> str:
     """The text without line breaks and colours."""
-    return " ".join(rerun.COLOUR.sub("", text).split())
+    return " ".join(render.uncoloured(text).split())

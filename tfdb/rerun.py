@@ -3,13 +3,12 @@
 import dis
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from tfdb import frozen, internals, internals_gate, internals_rerun
+from tfdb import frozen, internals, internals_gate, internals_rerun, render
 from tfdb.errors import TfdbError
 from tfdb.ring import Record, Ring
 from tfdb.state import State
@@ -19,7 +18,6 @@ LONGEST = 60  # characters of a value in a sentence
 HEADINGS = (
     "Graph execution error", "Detected at node", "File ", "in user code", "^", "<stack traces", "[[", "Exception enc",
 )  # fmt: skip
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +249,7 @@ def state_sentence(target: Target) -> str:
 
 def said(error: BaseException) -> str:
     """The line of an error's text that says most: TensorFlow puts headings, stacks and node names around it."""
-    lines = [line.strip() for line in COLOUR.sub("", str(error)).splitlines() if line.strip()]
+    lines = [line.strip() for line in render.uncoloured(str(error)).splitlines() if line.strip()]
     plain = [line.rpartition("}}")[2].strip() if line.startswith("{{") else line for line in lines]
     return next((line for line in plain if line and not line.startswith(HEADINGS)), lines[0] if lines else "")
 
