@@ -6,14 +6,13 @@ Read from the source text alone: a change made inside a function that is called 
 import ast
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tfdb import internals_rerun
+from tfdb import internals_rerun, syntax, tracingonly
 
 MUTATORS = frozenset("append extend insert add update pop popitem clear remove discard setdefault write".split())
 RANDOM = ("np.random.", "numpy.random.", "random.", "time.", "datetime.", "uuid.", "os.urandom")
@@ -41,15 +40,11 @@ class Frozen:
 
 
 @functools.lru_cache(maxsize=256)
-def parsed(code: Any) -> tuple[ast.AST, int] | None:
-    """The syntax tree of a function's own source and the line that its first line is; None without source."""
-    try:
-        lines, first = inspect.getsourcelines(code)
-        module = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, IndentationError):
-        return None
-    found = next((node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.Lambda)), None)
-    return (found, max(first, 1)) if found is not None else None
+def parsed(code: Any) -> ast.AST | None:
+    """The syntax tree of the function that a code object is of, with the line numbers of its file; None without."""
+    tree = syntax.own_tree(code)
+    kinds = ast.FunctionDef | ast.Lambda
+    return next((node for node in ast.walk(tree) if isinstance(node, kinds)), None) if tree is not None else None
 
 
 def effects(function: Callable[..., Any]) -> list[Effect]:
@@ -58,14 +53,12 @@ def effects(function: Callable[..., Any]) -> list[Effect]:
     tree = parsed(code) if code is not None else None
     if code is None or tree is None:
         return []
-    node, first = tree
     local = set(code.co_varnames) | set(code.co_cellvars)
-    shared = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    shared = {name for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
     found = {}
-    for each in ast.walk(node):
-        if isinstance(each, ast.stmt) and each is not node and (kind := effect_kind(each, local - shared, shared)):
-            line = first + each.lineno - 1
-            found[line] = Effect(line, ast.unparse(each).split("\n")[0], kind)
+    for each in ast.walk(tree):
+        if isinstance(each, ast.stmt) and each is not tree and (kind := effect_kind(each, local - shared, shared)):
+            found[each.lineno] = Effect(each.lineno, ast.unparse(each).split("\n")[0], kind)
     return [found[line] for line in sorted(found)]
 
 
@@ -108,12 +101,7 @@ def scope(function: Callable[..., Any]) -> dict[str, Any]:
     """The names from outside that the function can read: its globals, then its closure, then `self`."""
     inner = inspect.unwrap(internals_rerun.python_function(function))
     plain = getattr(inner, "__func__", inner)
-    names = dict(getattr(plain, "__globals__", {}))
-    for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=False):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue
+    names = tracingonly.visible(plain)
     if hasattr(inner, "__self__") and plain.__code__.co_varnames:
         names[plain.__code__.co_varnames[0]] = inner.__self__
     return names
@@ -125,17 +113,16 @@ def frozen(function: Callable[..., Any]) -> list[Frozen]:
     tree = parsed(code) if code is not None else None
     if code is None or tree is None:
         return []
-    node, first = tree
     names = scope(function)
     changed = tuple(effect.text for effect in effects(function))
     found: dict[str, Frozen] = {}
-    for each in ast.walk(node):
+    for each in ast.walk(tree):
         if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load):
             text = ast.unparse(each)
             value = value_of(each, names, set(code.co_varnames) - {"self"})
             written = any(line.startswith((f"{text}.", f"{text}[", f"{text} ")) for line in changed)
             if text not in found and is_plain(value) and not written:
-                found[text] = Frozen(text, value, first + each.lineno - 1)
+                found[text] = Frozen(text, value, each.lineno)
     return sorted(found.values(), key=lambda each: each.line)
 
 
@@ -169,11 +156,11 @@ def places(function: Callable[..., Any]) -> Iterator[tuple[dict[str, Any], str]]
     names = scope(function)
     plain = inspect.unwrap(internals_rerun.python_function(function))
     module = getattr(getattr(plain, "__func__", plain), "__globals__", {})
-    used = {each.id for each in ast.walk(tree[0]) if isinstance(each, ast.Name)}
+    used = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
     for owner in {id(part): part for name in used for part in internals_rerun.parts(names.get(name))}.values():
         kept = (name for name, value in owner.items() if type(value) in KEPT and not name.startswith("_"))
         yield from ((owner, name) for name in kept if name != "built")
-    for each in ast.walk(tree[0]):
+    for each in ast.walk(tree):
         if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
             state = getattr(names.get(each.value.id), "__dict__", None)
             if type(state) is dict and not is_module(names, each):

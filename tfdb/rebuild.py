@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdb import internals, internals_gate, internals_rerun
+from tfdb import internals, internals_gate, internals_rerun, tracingonly
 from tfdb.errors import TfdbError
 from tfdb.sourcemap import in_site_packages, is_hidden
 
@@ -230,13 +230,7 @@ def loaded(tree: ast.AST) -> set[str]:
 
 def scope_of(function: FunctionType, outer: Scope) -> Scope:
     """The names a function sees: its globals and closure."""
-    names = {**function.__globals__}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue
-    return Scope(function.__code__.co_filename or outer.filename, names)
+    return Scope(function.__code__.co_filename or outer.filename, tracingonly.visible(function))
 
 
 def methods(owner: type) -> Iterator[FunctionType]:

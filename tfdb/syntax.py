@@ -5,7 +5,10 @@ Everything answers with nothing where the text cannot be parsed or has no such s
 
 import ast
 import functools
+import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 Block = Sequence[ast.stmt]
 ADDING = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put")
@@ -18,6 +21,16 @@ def parsed(text: str) -> ast.Module | None:
         return ast.parse(text)
     except (SyntaxError, ValueError):
         return None
+
+
+def own_tree(function: Any) -> ast.Module | None:
+    """The syntax tree of a function's (or a code object's) own source, numbered as its file; None without source."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    return ast.increment_lineno(tree, first - 1)
 
 
 def nodes(text: str) -> Iterator[ast.AST]:

@@ -6,7 +6,6 @@ import ast
 import inspect
 import linecache
 import re
-import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
@@ -39,7 +38,7 @@ def tracing_only(function: Callable[..., Any], depth: int = 2) -> list[TracingOn
     if tree is None:
         return []
     names = visible(plain)
-    found = {each.line: each for each in reversed(list(lines(tree, names, plain)))}
+    found = {each.line: each for each in reversed(list(lines(tree, names)))}
     for callee in called(tree, names, plain) if depth > 1 else ():
         for each in tracing_only(callee, depth - 1):
             found.setdefault(each.line, each)
@@ -57,7 +56,7 @@ def at_line(filename: str, line: int, names: Mapping[str, Any], traced: Containe
         decorators = [each.func if isinstance(each, ast.Call) else each for each in tree.decorator_list]
         first = min([tree.lineno, *(each.lineno for each in decorators)])
         if first in traced or any(syntax.last_name(each) == "function" for each in decorators):
-            return next((each.why for each in lines(around[-1], names, None) if each.line == line), None)
+            return next((each.why for each in lines(around[-1], names) if each.line == line), None)
     return None
 
 
@@ -68,19 +67,13 @@ def file_of(function: Callable[..., Any]) -> str:
 
 def parsed(function: Any) -> ast.FunctionDef | None:
     """The function's own tree with its line numbers of the file, or None without source."""
-    try:
-        text, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(text)))
-    except (OSError, TypeError, SyntaxError):
-        return None
-    found = next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)), None)
-    if not isinstance(found, ast.FunctionDef):
-        return None
-    ast.increment_lineno(found, first - 1)
-    return found
+    tree = syntax.own_tree(function)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    found = next((node for node in ast.walk(tree) if isinstance(node, kinds)), None) if tree is not None else None
+    return found if isinstance(found, ast.FunctionDef) else None
 
 
-def visible(function: Any) -> Mapping[str, Any]:
+def visible(function: Any) -> dict[str, Any]:
     """What the function's names stand for outside it: globals and closure."""
     names = dict(getattr(function, "__globals__", {}))
     if isinstance(function, FunctionType):
@@ -92,7 +85,7 @@ def visible(function: Any) -> Mapping[str, Any]:
     return names
 
 
-def lines(tree: ast.FunctionDef, names: Mapping[str, Any], function: Any) -> Iterator[TracingOnly]:
+def lines(tree: ast.FunctionDef, names: Mapping[str, Any]) -> Iterator[TracingOnly]:
     """Each line that runs only at tracing."""
     own = local_names(tree)
     source = {node.lineno: node for node in ast.walk(tree) if isinstance(node, ast.stmt)}
