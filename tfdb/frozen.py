@@ -14,7 +14,7 @@ import numpy as np
 
 from tfdb import internals_rerun, syntax, tracingonly
 
-MUTATORS = frozenset("append extend insert add update pop popitem clear remove discard setdefault write".split())
+MUTATORS = syntax.MUTATORS | {"write"}
 RANDOM = ("np.random.", "numpy.random.", "random.", "time.", "datetime.", "uuid.", "os.urandom")
 CONTAINERS = (list, dict, set)
 KEPT = (bool, int, float, str, type(None), list, dict, set)

@@ -11,6 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 Block = Sequence[ast.stmt]
+# The methods by which Python's containers are changed.
+MUTATORS = frozenset(
+    "append appendleft extend insert add update pop popleft popitem remove discard clear setdefault".split()
+)
 ADDING = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put")
 
 

@@ -16,7 +16,6 @@ from .sourcemap import is_user
 
 DRAWS = re.compile(r"(numpy\.random|random|secrets|uuid)\.")
 CLOCKS = re.compile(r"(time\.(time|perf_counter|monotonic|time_ns|process_time)|datetime\.\S*(now|today|utcnow))")
-MUTATORS = frozenset("append appendleft extend insert add update pop popleft remove discard clear setdefault".split())
 GENERATORS = ("Generator", "RandomState", "Random")
 WHY_EFFECT = "changes {name}: at each trace, not at each call (a tf.Variable would count calls)"
 WHY_KEEP = "changes {name}: at each trace, not at each call; a tensor kept there is a symbol without a value"
@@ -113,7 +112,7 @@ def effect_of(node: ast.AST, own: set[str]) -> str | None:
             return (WHY_EFFECT if counts else WHY_KEEP).format(name=ast.unparse(target))
         if isinstance(target, ast.Name) and isinstance(node, ast.AugAssign | ast.Assign) and target.id not in own:
             return (WHY_EFFECT if counts else WHY_KEEP).format(name=target.id)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in syntax.MUTATORS:
         if (name := root(node.func.value)) is not None and name not in own:
             return WHY_KEEP.format(name=ast.unparse(node.func.value))
     return None
