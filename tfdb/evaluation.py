@@ -22,9 +22,6 @@ WRITES = {"AssignVariableOp": None, "AssignAddVariableOp": 1, "AssignSubVariable
 HARMLESS = frozenset(
     "VariableShape VarIsInitializedOp LookupTableFindV2 LookupTableSizeV2 LookupTableExportV2 Assert NoOp".split()
 )
-CALLS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
-BRANCHES = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
-LOOPS = frozenset(("While", "StatelessWhile"))
 EFFECTS = {
     "Iterator": "it would take the iterator's next element",
     "Random": "it draws new numbers at each run",
@@ -150,8 +147,7 @@ class Evaluation:
 
     def must_run(self, op: Any) -> bool:
         """Whether an op whose outputs are known is run all the same, for its effects and what it calls."""
-        calls = op.type in CALLS or op.type in BRANCHES or op.type in LOOPS
-        return calls and op.name not in self.inner and op.name not in self.reasons
+        return op.type in internals.CALLING_OPS and op.name not in self.inner and op.name not in self.reasons
 
     def is_done(self, op: Any) -> bool:
         """Whether all that the op gives is known, or known not to be had."""
@@ -185,11 +181,11 @@ class Evaluation:
             raise Unavailable(f"the value of {internals_graphs.argument_name(op)} was not recorded")
         if op.type == "Const":
             return [internals_graphs.constant_tensor(op)]
-        if op.type in CALLS:
+        if op.type in internals.CALL_OPS:
             return self.call(op)
-        if op.type in BRANCHES:
+        if op.type in internals.BRANCH_OPS:
             return self.branch(op)
-        if op.type in LOOPS:
+        if op.type in internals.LOOP_OPS:
             return self.loop(op)
         if op.type.startswith("Iterator"):
             return self.kept(op)

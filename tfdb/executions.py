@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import graphs, internals_graphs
+from . import graphs, internals, internals_graphs
 from .calls import Given
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable
@@ -201,10 +201,8 @@ def descend(outer: Level, path: Sequence[tuple[Any, str]], hook: Any, carried: d
         position = evaluation.order[op.name]
         levels.append(Level(title, evaluation, position, frozenset()))
         evaluation.run_to(position)
-        is_loop = op.type in ("While", "StatelessWhile")
-        offset = 1 if op.type in ("If", "StatelessIf", "Case", "StatelessCase") else 0
-        inner = evaluation.nested(op, name, list(op.inputs), offset)
-        if is_loop:  # a later pass may be under way: only what no pass changes is known
+        inner = evaluation.nested(op, name, list(op.inputs), 1 if op.type in internals.BRANCH_OPS else 0)
+        if op.type in internals.LOOP_OPS:  # a later pass may be under way: only what no pass changes is known
             keep_invariants(inner)
         evaluation, title = inner, f"{title} > {graphs.clean_name(inner.graph.name)}"
     evaluation.values.update(carried)

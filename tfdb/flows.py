@@ -17,9 +17,6 @@ from .sites import key_of
 from .taperecords import Op
 from .tapes import ASSIGNS
 
-CONDITIONS = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
-LOOPS = frozenset(("While", "StatelessWhile"))
-
 
 @dataclass(eq=False)
 class Context:
@@ -206,13 +203,13 @@ class Flow:
     def through(self, op: Any, inputs: list[Key], outputs: list[Key], contexts: list[Context]) -> list[Node]:
         """Nodes that join an op's inputs and outputs to those of the functions that it runs."""
         nodes = []
-        branches = op.type in CONDITIONS
+        branches = op.type in internals.BRANCH_OPS
         if branches:
             nodes.append(Node(op.type, (inputs[0],), tuple(outputs), (False,), True, "control", op))
         for context in contexts:
             context.feeds = [[key] for key in (inputs[1:] if branches else inputs)]
             inner = [self.symbol(context, tensor) for tensor in context.graph.outputs]
-            if op.type in LOOPS:
+            if op.type in internals.LOOP_OPS:
                 for feed, back in zip(context.feeds, inner, strict=False):
                     feed.append(back)
                 nodes += [Node("", (feed,), (o,)) for o, feed in zip(outputs, inputs, strict=False)]

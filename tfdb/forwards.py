@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import blame, detours, internals_gate, internals_gradients
+from . import blame, detours, internals, internals_gate, internals_gradients
 from .internals_graphs import called, nested_graph
 from .report import Frame, UserLine
 
 READS = ("ReadVariableOp", "Identity", "Cast", "ResourceGather", "ResourceGatherNd")
-BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 DEEP = 8  # functions, branches and loops that are looked into
 
 
@@ -46,7 +45,7 @@ def consumers(tensor: Any, depth: int) -> Iterator[Any]:
     for op in tensor.consumers():
         names = called(op) if depth else []
         if names:
-            index = next(n for n, each in enumerate(op.inputs) if each is tensor) - (op.type in BRANCHES)
+            index = next(n for n, each in enumerate(op.inputs) if each is tensor) - (op.type in internals.BRANCH_OPS)
             graphs = [graph for name in names if (graph := nested_graph(op.graph, name)) is not None]
             for graph in graphs:
                 if 0 <= index < len(graph.inputs):

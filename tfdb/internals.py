@@ -18,8 +18,10 @@ from tfdb.internals_patches import Patches as Patches
 
 DROPPED_BY_XLA = ("CheckNumerics", "Assert")
 XLA_ATTRIBUTES = ("_XlaMustCompile", "_XlaHasReferenceVars")
-CALL_OPS = ("PartitionedCall", "StatefulPartitionedCall")
-CALLING_OPS = frozenset(("If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase", *CALL_OPS))
+CALL_OPS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
+BRANCH_OPS = frozenset(("If", "StatelessIf", "Case", "StatelessCase"))
+LOOP_OPS = frozenset(("While", "StatelessWhile"))
+CALLING_OPS = CALL_OPS | BRANCH_OPS | LOOP_OPS
 FUNCTION_ATTRIBUTES = ("f", "then_branch", "else_branch", "body", "cond", "branches")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from . import executions, internals, internals_gradients, internals_graphs, tapes
 from .calls import Given
 from .errors import TfdbError
-from .evaluation import BRANCHES, CALLS, LOOPS, Evaluation, Memory
+from .evaluation import Evaluation, Memory
 from .internals_gradients import is_trainable
 from .report import UserLine
 from .sites import flat
@@ -140,7 +140,7 @@ class Differentiation(Evaluation):
     def is_loop_body(self) -> bool:
         """Whether the graph is run once for each pass of a loop."""
         callers = self.parent.operations if self.parent is not None else ()
-        return any(op.type in LOOPS and self.graph.name in internals_graphs.called(op) for op in callers)
+        return any(op.type in internals.LOOP_OPS and self.graph.name in internals_graphs.called(op) for op in callers)
 
     def outward(self) -> Iterator[Differentiation]:
         """This evaluation and those it was called from."""
@@ -318,9 +318,7 @@ def frontier(level: Evaluation, op: Any) -> Iterator[Any]:
 def may_slope(op_type: str) -> bool:
     """Whether ops of this type may have a gradient."""
     return (
-        op_type == "EagerPyFunc"
-        or op_type in CALLS | BRANCHES | LOOPS
-        or internals_gradients.registered(op_type) is True
+        op_type == "EagerPyFunc" or op_type in internals.CALLING_OPS or internals_gradients.registered(op_type) is True
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from . import eagerly, graphs, internals, internals_graphs, phases, steps
 from .calls import Given
 from .errors import TfdbError
-from .evaluation import BRANCHES, CALLS, Evaluation, Memory, Unavailable
+from .evaluation import Evaluation, Memory, Unavailable
 from .executions import Execution, Level, same
 from .gate import Trip, gate
 
@@ -157,7 +157,7 @@ def waits(ops: Sequence[Any]) -> set[str]:
     """The names of the ops that run only after the gate, which is the first of tfdb's branches among them."""
     after: set[str] = set()
     for op in ops:
-        is_gate = not after and op.type in BRANCHES and graphs.is_hook(op)
+        is_gate = not after and op.type in internals.BRANCH_OPS and graphs.is_hook(op)
         if (
             is_gate
             or any(each.op.name in after for each in op.inputs)
@@ -202,9 +202,9 @@ def evaluated(graph: Any, outer: Level | None, call: Any, known: Mapping[str, An
     pairs = list(graph.captures)
     if outer is not None:
         outer.evaluation.run_to(outer.end)
-        if call is not None and call.type in CALLS:
+        if call is not None and call.type in internals.CALL_OPS:
             pairs += zip(call.inputs, graph.inputs, strict=False)
-        elif call is not None and call.type in BRANCHES:
+        elif call is not None and call.type in internals.BRANCH_OPS:
             pairs += zip(call.inputs[1:], graph.inputs, strict=False)
     for outside, inside in pairs:
         source = origin(outside)
