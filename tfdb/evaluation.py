@@ -189,7 +189,7 @@ class Evaluation:
             return self.loop(op)
         if op.type.startswith("Iterator"):
             return self.kept(op)
-        inputs = [self.input(op, tensor) for tensor in op.inputs]
+        inputs = [self.input(tensor) for tensor in op.inputs]
         if op.type in READS:
             return internals_graphs.read_from(op, self.memory.read(inputs[0]), inputs[1:])
         if op.type in WRITES:
@@ -223,8 +223,8 @@ class Evaluation:
             self.memory.write(handle, internals_graphs.read_variable(copies[id(handle)].handle))
         return []
 
-    def input(self, op: Any, tensor: Any) -> Any:
-        """The value of an op's input; why there is none names the first op that could not be had."""
+    def input(self, tensor: Any) -> Any:
+        """The value of an input of an op; why there is none names the first op that could not be had."""
         self.ahead(tensor.op)
         try:
             return self.known(tensor)
@@ -280,7 +280,7 @@ class Evaluation:
 
     def branch(self, op: Any) -> list[Any]:
         """A branch: the one that the condition takes."""
-        choice = internals_graphs.as_array(self.input(op, op.inputs[0]))
+        choice = internals_graphs.as_array(self.input(op.inputs[0]))
         if op.type.endswith("Case"):
             names = internals_graphs.called_as(op, "branches")
             index = int(choice) if 0 <= int(choice) < len(names) else len(names) - 1
@@ -293,7 +293,7 @@ class Evaluation:
 
     def loop(self, op: Any) -> list[Any]:
         """A loop, to its end; its last pass stays at hand."""
-        values = [self.input(op, tensor) for tensor in op.inputs]
+        values = [self.input(tensor) for tensor in op.inputs]
         test, body = (internals_graphs.called_as(op, name)[0] for name in ("cond", "body"))
         end = time.monotonic() + LOOP_SECONDS
         while True:

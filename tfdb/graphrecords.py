@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .records import TensorSummary, shape_text
+from .records import shape_text
 from .report import UserLine
 
 FORWARD, GRADIENT, UPDATE = "forward", "gradient", "update"
@@ -81,11 +81,10 @@ class GraphRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A tensor of one execution: its summary, or why there is none."""
+    """A tensor of one execution, and why its value cannot be had, "" where it can."""
 
     name: str
     node: Node
-    summary: TensorSummary | None
     reason: str = ""
 
 
@@ -108,7 +107,6 @@ class Trace:
     context: str = ""
     caller: UserLine | None = None
     calls: int | None = None
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

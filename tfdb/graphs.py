@@ -82,7 +82,7 @@ def sources(value: Any, twins: Any = lambda function: ()) -> list[Source]:
             raise TfdbError(never_traced(value))
         return found
     if hasattr(value, "signatures"):
-        return saved_model(value, twins)
+        return saved_model(value)
     inner = inner_function(value)
     if inner is not None:
         return sources(inner, twins)
@@ -114,7 +114,7 @@ def traced_for(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> So
     return Source(function_name(function), concrete.graph, concrete, function, own=True)
 
 
-def saved_model(value: Any, twins: Any) -> list[Source]:
+def saved_model(value: Any) -> list[Source]:
     """The functions and the signatures of a loaded SavedModel."""
     found = []
     for name in dir(value):

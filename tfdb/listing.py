@@ -20,7 +20,6 @@ from .graphrecords import Fetched, Node
 MOST_ROWS = 100  # without -a; a summary costs a pass over the elements
 MOST_REASONS = 5
 SORTS = ("time", "name", "op", "line", "size", "bad")
-PATTERN = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,7 @@ def wanted(options: Mapping[str, str]) -> Wanted:
 
 def nodes(execution: Execution, wish: Wanted) -> Iterator[tuple[Level, Node]]:
     """The nodes that have run and match by name and op type, outermost graph first, each graph in order."""
-    levels = sorted(execution.all_levels(), key=lambda level: level not in execution.levels)
-    own = [level for level in execution.levels]
-    for level in [*own, *(level for level in levels if level not in own)]:
+    for level in [*execution.levels, *(each for each in execution.all_levels() if each not in execution.levels)]:
         for node in level.record.nodes:
             if level.evaluation.order[node.name] >= level.end or not node.outputs:
                 continue
@@ -76,10 +73,10 @@ def fetch(level: Level, node: Node, test: Callable[[Any], bool] | None) -> Itera
             value = level.evaluation.fetch(level.evaluation.graph.get_tensor_by_name(f"{node.name}:{index}"))
         except Unavailable as reason:
             if test is None:
-                yield Fetched(name, node, None, str(reason)), None
+                yield Fetched(name, node, str(reason)), None
             continue
         if test is None or test(value):
-            yield Fetched(name, node, None), value
+            yield Fetched(name, node), value
 
 
 def test_of(text: str, names: Mapping[str, Any]) -> Callable[[Any], bool] | None:

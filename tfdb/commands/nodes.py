@@ -225,7 +225,7 @@ class NodeCommands(PromptBase):
             file = next((each for each in made if each == file or os.path.basename(each) == file), "")
             if not file:
                 raise TfdbError(f"no op of this graph was made in {arg.strip() or os.path.basename(here.file)}")
-            lines = wanted_lines(file, line, made[file], self.curframe.f_code if not arg.strip() else None)
+            lines = wanted_lines(line, made[file], self.curframe.f_code if not arg.strip() else None)
             current = here.line if file == here.file else None
             self.page(graphtext.annotated(file, lines, made[file], render.terminal_width(), current))
         except TfdbError as error:
@@ -305,7 +305,7 @@ def place(text: str, file: str) -> tuple[str, int | None]:
     return (name, int(line)) if colon and line.isdigit() else (text or file, None)
 
 
-def wanted_lines(file: str, line: int | None, made: dict[int, list[graphrecords.Node]], code: Any) -> list[int]:
+def wanted_lines(line: int | None, made: dict[int, list[graphrecords.Node]], code: Any) -> list[int]:
     """The lines to print: around one, of the current function, or all from the first that made ops to the last."""
     if line is not None:
         return [line]
