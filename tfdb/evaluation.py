@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -90,25 +90,11 @@ class Evaluation:
         self.order = {op.name: n for n, op in enumerate(self.operations)}
         self.done = 0
         if not memory.whole:
-            for _, tensor in self.writes():
+            for tensor in (tensor for op in self.operations for tensor in written(op)):
                 if tensor.name in self.values and not memory.keeps(self.values[tensor.name]):
                     memory.lose(
                         self.values[tensor.name], "is written by this call, and what it held before is not kept"
                     )
-
-    def writes(self) -> Iterator[tuple[Any, Any]]:
-        """The ops that may write a resource, each with the resource's tensor."""
-        for op in self.operations:
-            if (
-                op.type not in READS
-                and op.type not in HARMLESS
-                and internals_graphs.is_stateful(op)
-                and not is_hook(op)
-            ):
-                kept = internals_graphs.read_only_inputs(op)
-                for n, tensor in enumerate(op.inputs):
-                    if tensor.dtype.name == "resource" and n not in kept:
-                        yield op, tensor
 
     def fetch(self, tensor: Any) -> Any:
         """The value of a tensor of this graph.
@@ -168,12 +154,10 @@ class Evaluation:
     def lose(self, op: Any, why: str) -> None:
         """An op could not be run: what it gives and what it writes is not known."""
         self.reasons[op.name] = why
-        if internals_graphs.is_stateful(op) and op.type not in READS and op.type not in HARMLESS:
-            kept = internals_graphs.read_only_inputs(op)
-            for n, tensor in enumerate(op.inputs):
-                if tensor.dtype.name == "resource" and n not in kept and tensor.name in self.values:
-                    text = f"was changed by {op.name} ({op.type}), which is not run again"
-                    self.memory.lose(self.values[tensor.name], text)
+        for tensor in written(op):
+            if tensor.name in self.values:
+                text = f"was changed by {op.name} ({op.type}), which is not run again"
+                self.memory.lose(self.values[tensor.name], text)
 
     def compute(self, op: Any) -> Sequence[Any]:
         """What one op gives."""
@@ -306,6 +290,14 @@ class Evaluation:
             inner.run_to(len(inner.operations))
             self.inner[op.name] = inner
             values = [inner.fetch(tensor) for tensor in inner.graph.outputs]
+
+
+def written(op: Any) -> list[Any]:
+    """The program's resources that an op may write, as tensors of its graph."""
+    if op.type in READS or op.type in HARMLESS or not internals_graphs.is_stateful(op) or is_hook(op):
+        return []
+    kept = internals_graphs.read_only_inputs(op)
+    return [tensor for n, tensor in enumerate(op.inputs) if tensor.dtype.name == "resource" and n not in kept]
 
 
 def first_line(error: Exception) -> str:
