@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import internals, internals_graphs, phases, sourcemap, varnames
@@ -169,26 +169,17 @@ def clean_name(name: str | bytes) -> str:
 def read(source: Source) -> GraphRecord:
     """The record of a source, with those of all functions that it calls."""
     made = graph_record(source.graph, source.title, source.own)
-    notes = []
-    if source.function is not None and internals_graphs.is_restored(source.function):
-        notes.append("from a SavedModel: no Python source, so its ops have no lines")
+    restored = source.function is not None and internals_graphs.is_restored(source.function)
+    notes = ("from a SavedModel: no Python source, so its ops have no lines",) if restored else ()
     xla = any(internals_graphs.wants_xla(each) for each in (source.concrete, source.function) if each is not None)
-    arguments, results = signature(source.concrete) if source.concrete is not None else (made.arguments, made.results)
-    return GraphRecord(
-        made.name, made.title, arguments, results, made.captures, made.variables, made.devices, xla or made.xla,
-        made.nodes, made.functions, tuple(notes),
-    )  # fmt: skip
+    arguments, results = signature(source)
+    return replace(made, arguments=arguments, results=results, xla=xla or made.xla, notes=notes)
 
 
 def read_head(source: Source) -> GraphRecord:
     """The record of a source without its ops: what it takes and gives."""
-    graph = source.graph
-    if source.concrete is not None:
-        arguments, results = signature(source.concrete)
-    else:
-        arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
-        results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
-    return GraphRecord(graph.name, source.title, arguments, results, (), (), (), False, ())
+    arguments, results = signature(source)
+    return GraphRecord(source.graph.name, source.title, arguments, results, (), (), (), False, ())
 
 
 def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphRecord:
@@ -205,13 +196,9 @@ def graph_record(graph: Any, title: str = "", inside: bool = False) -> GraphReco
                 functions[name] = graph_record(inner, clean_name(name), inside)
     devices = sorted({short_device(op.device) for op in ops if op.device})
     captures = tuple(Named(literals.of(inner.op), text(inner)) for _, inner in graph.captures if not is_hook(inner.op))
-    arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
-    results = tuple(Named(each.op.name, text(each)) for each in graph.outputs)
     variables = tuple(Named(varnames.name_of(each), variable_text(each)) for each in variables_of(graph))
     xla = internals.is_xla(graph)
-    return GraphRecord(
-        graph.name, title, arguments, results, captures, variables, tuple(devices), xla, nodes, functions
-    )
+    return GraphRecord(graph.name, title, *interface(graph), captures, variables, tuple(devices), xla, nodes, functions)
 
 
 def variables_of(graph: Any) -> list[Any]:
@@ -227,15 +214,19 @@ def own_inputs(graph: Any) -> list[Any]:
     return [each for each in graph.inputs if id(each) not in captured]
 
 
-def signature(concrete: Any) -> tuple[tuple[Named, ...], tuple[Named, ...]]:
-    """The arguments and the results of a trace by the user's names, structures taken apart."""
-    arguments = []
-    for name, kind in internals_graphs.parameters(concrete):
-        arguments += [Named(path, kind_text(leaf)) for path, leaf in internals_graphs.leaves(kind, name)]
-    if not arguments:
-        arguments = [Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(concrete.graph)]
-    results = tuple(Named(each.op.name, text(each)) for each in concrete.graph.outputs)
-    return tuple(arguments), results
+def interface(graph: Any) -> tuple[tuple[Named, ...], tuple[Named, ...]]:
+    """The arguments and the results of a graph by the names of their ops."""
+    arguments = tuple(Named(internals_graphs.argument_name(each.op), text(each)) for each in own_inputs(graph))
+    return arguments, tuple(Named(each.op.name, text(each)) for each in graph.outputs)
+
+
+def signature(source: Source) -> tuple[tuple[Named, ...], tuple[Named, ...]]:
+    """The arguments and the results of a source, of a trace by the user's names, structures taken apart."""
+    arguments, results = interface(source.graph)
+    found = []
+    for name, kind in internals_graphs.parameters(source.concrete):
+        found += [Named(path, kind_text(leaf)) for path, leaf in internals_graphs.leaves(kind, name)]
+    return tuple(found) or arguments, results
 
 
 def kind_text(kind: Any) -> str:
