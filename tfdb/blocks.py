@@ -118,10 +118,11 @@ def as_plain(block: np.ndarray) -> np.ndarray:
 
 def zeros_are_estimated(array: np.ndarray) -> bool:
     """Whether `measure` counts the zeros of this array in a part of it only; one that is an extreme is never missed."""
-    return array.size > EXACT_ZEROS and not _are_integers(array.dtype)
+    return array.size > EXACT_ZEROS and not are_integers(array.dtype)
 
 
-def _are_integers(dtype: np.dtype) -> bool:
+def are_integers(dtype: np.dtype) -> bool:
+    """Whether elements of the type are integers or bools."""
     return dtype.kind in "biu" or (dtype.kind == "V" and "int" in dtype.name)
 
 
@@ -194,7 +195,7 @@ def _measure_run(blocks: Iterator[Block], length: int, thin: int = 1) -> list[Mo
     with np.errstate(all="ignore"):  # per thread: does not reach here from the caller's
         for start, block in blocks:
             scratch = scratch or _Scratch(working_dtype(block.dtype), length)
-            integers = _are_integers(block.dtype)
+            integers = are_integers(block.dtype)
             parts.append(_integers(block, scratch) if integers else _floats(block, start, scratch, thin))
     return parts
 

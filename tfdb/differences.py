@@ -118,14 +118,9 @@ def filled(value: Stored) -> np.ndarray | None:
 
 def common(a: np.ndarray, b: np.ndarray) -> str:
     """The type in which two arrays of numbers are compared."""
-    if whole(a) and whole(b):
+    if blocks.are_integers(a.dtype) and blocks.are_integers(b.dtype):
         return "integers"
     return "complex128" if "c" in a.dtype.kind + b.dtype.kind else "float64"
-
-
-def whole(array: np.ndarray) -> bool:
-    """Whether the elements are integers or bools."""
-    return array.dtype.kind in "biu" or (array.dtype.kind == "V" and "int" in array.dtype.name)
 
 
 def pieces(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
@@ -221,8 +216,9 @@ def measured(facts: Difference, a: np.ndarray, b: np.ndarray, places: np.ndarray
 
 def gaps(a: np.ndarray, b: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """The absolute differences of two arrays, which are also given widened."""
-    exactly = whole(a) and whole(b) and (a.dtype == np.uint64) == (b.dtype == np.uint64)
-    return whole_gap(a, b) if exactly else np.abs(one - other)
+    exactly = blocks.are_integers(a.dtype) and blocks.are_integers(b.dtype)
+    alike = (a.dtype == np.uint64) == (b.dtype == np.uint64)
+    return whole_gap(a, b) if exactly and alike else np.abs(one - other)
 
 
 def shown(value: np.generic) -> str:
