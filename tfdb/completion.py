@@ -6,11 +6,10 @@ import builtins
 import itertools
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from . import graphs
+from . import graphs, listing, traceable
 
 NODE_COMMANDS = ("ni", "li", "lo")
 OWN_NAMES = (*NODE_COMMANDS, "lt", "watch", "unwatch")  # commands that take names of their own
@@ -129,7 +128,7 @@ class Completion:
         elif last == "-f":
             yield from ("nan", "inf")
         elif last == "-s":
-            yield from ("time", "name", "op", "line", "size", "bad")
+            yield from listing.SORTS
         else:
             yield from self.nodes()
 
@@ -183,10 +182,9 @@ class Completion:
 
 
 def is_layer(value: Any) -> bool:
-    """Whether the value is a Keras layer or model, without importing Keras."""
-    modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
+    """Whether the value is a Keras layer or model."""
     try:
-        return any(isinstance(value, module.layers.Layer) for module in modules if module and hasattr(module, "layers"))
+        return traceable.is_model(value)
     except Exception:  # an object of the user's that raises when it is looked at
         return False
 
