@@ -6,7 +6,6 @@ Every function returns text without a final newline, of lines at most `width` co
 from __future__ import annotations
 
 import linecache
-import os
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,7 +117,7 @@ def line_text(line: UserLine | None) -> str:
     """A user line as a heading: place and text."""
     if line is None:
         return NO_LINE
-    return f"{os.path.basename(line.file)}:{line.line} {line.function}()  {source_of(line)}"
+    return f"{line.place} {line.function}()  {source_of(line)}"
 
 
 def source_of(line: UserLine) -> str:

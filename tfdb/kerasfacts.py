@@ -6,7 +6,6 @@ Its settings, the user's line that made it, and what it was given and by which l
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from types import FrameType
@@ -56,7 +55,7 @@ def told(layer: Any, built: Lines) -> str:
 def made(layer: Any, built: Lines) -> str:
     """`, made at net.py:6`, where that is known."""
     line = built.get(layer)
-    return f", made at {os.path.basename(line.file)}:{line.line}" if line is not None else ""
+    return f", made at {line.place}" if line is not None else ""
 
 
 def inputs(given: Any, built: Lines) -> Iterator[str]:

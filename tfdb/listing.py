@@ -192,7 +192,7 @@ def place_text(node: Node, with_file: bool) -> str:
     """The user's line of a node, its file only where there are several."""
     if node.line is None:
         return ""
-    return f"{os.path.basename(node.line.file)}:{node.line.line}" if with_file else f":{node.line.line}"
+    return node.line.place if with_file else f":{node.line.line}"
 
 
 def name_text(row: tuple[Level, Fetched, Any]) -> str:

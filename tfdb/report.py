@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
@@ -18,6 +19,11 @@ class UserLine:
     file: str
     line: int
     function: str
+
+    @property
+    def place(self) -> str:
+        """`train.py:24`."""
+        return f"{os.path.basename(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)

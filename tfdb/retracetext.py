@@ -58,7 +58,7 @@ def change_text(change: Change) -> str:
 
 def place_text(caller: UserLine | None) -> str:
     """Who called."""
-    return f"   called{GLUE}at{GLUE}{os.path.basename(caller.file)}:{caller.line}" if caller is not None else ""
+    return f"   called{GLUE}at{GLUE}{caller.place}" if caller is not None else ""
 
 
 def tracing_lines(found: Sequence[tuple[str, TracingOnly]]) -> Iterator[str]:
@@ -84,9 +84,7 @@ def overview(entries: Sequence[TraceRow], width: int) -> str:
         key = (entry.name, entry.caller)
         seen[key] += 1
         if seen[key] <= MOST_ALIKE or by_line[key] == 0:
-            place = entry.place or (
-                f"for {os.path.basename(entry.caller.file)}:{entry.caller.line}" if entry.caller else ""
-            )
+            place = entry.place or (f"for {entry.caller.place}" if entry.caller else "")
             shown.append((entry.name, place, entry.count, entry.why))
     wide = max(len(name) for name, *_ in shown)
     places = max(len(place) for _, place, *_ in shown)
@@ -98,8 +96,6 @@ def overview(entries: Sequence[TraceRow], width: int) -> str:
     return "\n".join(lines)
 
 
-def made_anew(name: str, caller: UserLine | None, count: int) -> str:
+def made_anew(name: str, caller: UserLine, count: int) -> str:
     """What many step functions of one line mean."""
-    assert caller is not None
-    where = f"{os.path.basename(caller.file)}:{caller.line}"
-    return f"  {where} had {count} {name} made: a new model, or compile() again, makes its steps anew each time"
+    return f"  {caller.place} had {count} {name} made: a new model, or compile() again, makes its steps anew each time"

@@ -1,7 +1,6 @@
 """A watch's report -> the one screen that tells it: origin, inputs, path and fix, in the width of the terminal."""
 
 import linecache
-import os
 from collections.abc import Sequence
 
 from tfdb import render
@@ -130,7 +129,7 @@ def origin(report: Report) -> list[str]:
 
 def place(line: UserLine) -> str:
     """`file.py:24 function()`."""
-    return f"{os.path.basename(line.file)}:{line.line} {line.function}()"
+    return f"{line.place} {line.function}()"
 
 
 def named(value: NamedSummary, width: int, color: bool = False) -> str:

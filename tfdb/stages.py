@@ -6,7 +6,6 @@ The pipeline is read again, for a limited time; one that calls Python or is anot
 from __future__ import annotations
 
 import linecache
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -66,7 +65,7 @@ def told(stage: Stage, built: Lines) -> str | None:
         return None
     name = type(stage.dataset).__name__.strip("_")
     text = linecache.getline(line.file, line.line).strip()
-    return f"fails in element {stage.number} of a {name}, made at {os.path.basename(line.file)}:{line.line}  {text}"
+    return f"fails in element {stage.number} of a {name}, made at {line.place}  {text}"
 
 
 def given(stage: Stage) -> tuple[Shown, ...]:
