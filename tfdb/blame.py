@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from .report import UserLine
+from .report import Frame, UserLine
 
 HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 DEPTH = 400  # frames looked at, at most: a runaway recursion must not hang the debugger
@@ -66,6 +66,11 @@ def user_line(frame: FrameType | None) -> UserLine | None:
 def user_frames(frame: FrameType | None) -> list[FrameType]:
     """The user's frames of a stack, outermost first."""
     return [caller for caller in outward(frame) if is_user_file(caller.f_code.co_filename)][::-1]
+
+
+def live_frames(frame: FrameType | None) -> tuple[Frame, ...]:
+    """The user's frames of a stack, outermost first, with the names that they have now."""
+    return tuple(Frame(line_of(each), each.f_globals, dict(each.f_locals)) for each in user_frames(frame))
 
 
 class Lines:

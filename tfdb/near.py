@@ -107,8 +107,7 @@ class NearWatch:
         found = edges.find(op, arrays(inputs), arrays(outputs))
         if found is None:
             return
-        live = tuple(Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame))
-        self.tell(Op(op, blame.site_of(frame), frames=live), found, inputs, outputs, frame)
+        self.tell(Op(op, blame.site_of(frame), frames=blame.live_frames(frame)), found, inputs, outputs, frame)
 
     def plant(self, op: str, inputs: Any, outputs: Any, graph: Any, frame: FrameType) -> None:
         """Add the check of an op to its graph, unless Python cannot be called there."""
@@ -121,8 +120,7 @@ class NearWatch:
         if not (looked or made) or is_gradient(frame) and op in edges.OPS:
             return
         carrier = frames.Carrier(graph)
-        users = [each for each in normexpr.inside(frame, outermost(frame)) if blame.is_user_file(each.filename)]
-        traced = tuple(carrier.frame(each, 0) for each in users)[::-1]
+        traced = normexpr.carried(normexpr.inside(frame, outermost(frame)), carrier)
         planted = Op(op, sites.site_in_graph(frame), traced)
         count, more = len(looked), len(made)
 
@@ -162,11 +160,7 @@ class NearWatch:
         if (self.hits[watch] - 1) % watch.every or (watch.every == 1 and key in self.told):
             return
         self.told.add(key)
-        stack = op.frames
-        for entry in op.traced:
-            made = frames.live(entry, carried)
-            stack += (Frame(UserLine(made.filename, made.lineno, made.function), made.globals, made.locals),)
-        self.on_stop(None, Origin(report, stack))
+        self.on_stop(None, Origin(report, (*op.frames, *normexpr.passed(op.traced, carried))))
 
     def report(self, op: Op, found: edges.Near, inputs: Sequence[Any], outputs: Sequence[Any]) -> Report:
         """The report of one near miss."""

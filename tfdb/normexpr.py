@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from . import blame, frames, internals, sites
 from .errors import TfdbError
+from .report import Frame, UserLine
 from .sourcemap import Activation
 from .steps import Call
 from .thresholds import WORDS
@@ -33,6 +34,18 @@ def inside(frame: FrameType | None, call: Call | None) -> list[Activation]:
             break
         found.append(activation)
     return found
+
+
+def carried(activations: Sequence[Activation], carrier: frames.Carrier) -> tuple[frames.TracedFrame, ...]:
+    """The user's frames among these, outermost first; `carrier` collects the tensors of their names."""
+    users = [each for each in activations if blame.is_user_file(each.filename)]
+    return tuple(carrier.frame(each, 0) for each in users)[::-1]
+
+
+def passed(traced: Sequence[frames.TracedFrame], values: Sequence[Any] | None) -> tuple[Frame, ...]:
+    """Such frames in one pass of the graph, with what the hook was given; None where it was given nothing."""
+    made = [frames.live_without_tensors(each) if values is None else frames.live(each, values) for each in traced]
+    return tuple(Frame(UserLine(each.filename, each.lineno, each.function), each.globals, each.locals) for each in made)
 
 
 def names_at(activations: Sequence[Activation], call: Call | None) -> dict[str, Any]:
@@ -85,11 +98,9 @@ def say(expression: str, error: Exception, names: Collection[str] = ()) -> None:
 
 @dataclass(eq=False)
 class Asked:
-    """The names of one gate in a graph; `carrier` collects the tensors that Python needs of them."""
+    """The names of one gate in a graph."""
 
     names: dict[str, Any]
-    carrier: frames.Carrier
-    parts: list[Any] = field(default_factory=list)
 
     def verdict(self, expression: str) -> Any:
         """Whether any element of the expression is true, as a scalar bool tensor."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Place:
     ring: Ring | None
     optimizer: Any
     next: int = 1  # to be added to what the optimizer has counted
-    traced: list[Any] = field(default_factory=list)
+    traced: tuple[frames.TracedFrame, ...] = ()
     loss_line: UserLine | None = None
     spot: tuple[Any, int] | None = None  # its graph, and how many ops that had before it
     graph: Any = None  # a weak reference to the graph of the loss
@@ -192,12 +192,10 @@ def eagerly(
             value = is_over(threshold, places, place, known, numbers, NUMPY)
             over = value is not None and bool(np.any(exceeds(threshold, value)))
         if over:
-            stack = tuple(
-                Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(given.frame)
-            )
             full = exactly(COLUMNS, [plain(value) for value in values]) if place.kind == "gradient" else None
             place.loss_line = forwards.loss_line(given.frame, given.losses)
             number = step_now(place) or (place.ring.total if place.ring is not None else None)
+            stack = blame.live_frames(given.frame)
             crossing = Crossing(threshold, place, value, known, full, list(numbers), stack, number)
             crossing.frame = given.frame
             watch.cross(crossing)
@@ -235,11 +233,7 @@ def in_graph(
 
     if not place.thresholds:
         return None
-    carrier = frames.Carrier(internals.current_graph())
-    activations = normexpr.inside(given.frame, watch.calls.current())
-    place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
-    names = {**watch.slopes.names(), **normexpr.names_at(activations, watch.calls.current())}
-    asked = normexpr.Asked(names, carrier)
+    carrier, asked = around(watch, place, given)
     with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_norms"):
         verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
         numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
@@ -262,6 +256,14 @@ def in_graph(
 
         passed = tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
     return passed
+
+
+def around(watch: Any, place: Place, given: Given) -> tuple[frames.Carrier, normexpr.Asked]:
+    """Keep the user's frames for the place; the tensors that those need, and the names that expressions may use."""
+    carrier, call = frames.Carrier(internals.current_graph()), watch.calls.current()
+    activations = normexpr.inside(given.frame, call)
+    place.traced = normexpr.carried(activations, carrier)
+    return carrier, normexpr.Asked({**watch.slopes.names(), **normexpr.names_at(activations, call)})
 
 
 def verdict(
@@ -313,12 +315,8 @@ def tell(
     call = watch.calls.current()
     known = dict(zip(place.columns, matrix, strict=True))
     full = exactly(COLUMNS, arrays) if arrays and place.kind == "gradient" else None
-    stack = tuple(
-        Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(call.frame if call else None)
-    )
-    for entry in place.traced:
-        made = frames.live(entry, carried) if not xla else frames.live_without_tensors(entry)
-        stack += (Frame(UserLine(made.filename, made.lineno, made.function), made.globals, made.locals),)
+    inside = normexpr.passed(place.traced, None if xla else carried)
+    stack = (*blame.live_frames(call.frame if call else None), *inside)
     number = step or (call.number if call else None)
     for (threshold, places), passed in zip(place.thresholds, over, strict=True):
         if passed:
@@ -336,11 +334,7 @@ def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any
 
     if not place.thresholds:
         return None
-    activations = normexpr.inside(given.frame, watch.calls.current())
-    carrier = frames.Carrier(internals.current_graph())
-    place.traced = [carrier.frame(a, 0) for a in activations if blame.is_user_file(a.filename)][::-1]
-    names = {**watch.slopes.names(), **normexpr.names_at(activations, watch.calls.current())}
-    asked = normexpr.Asked(names, carrier)
+    _, asked = around(watch, place, given)
     over = tf.stack([verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds])
     parts = [
         tf.cast(over, tf.float32),

@@ -25,7 +25,7 @@ from .origin import Finding
 from .recorder import Capture, Outcome
 from .replay import Replay, facts_of, of_finding, pick, pick_made
 from .replaying import kind_of
-from .report import Frame, NamedSummary, Report
+from .report import NamedSummary, Report
 from .sourcemap import Activation
 from .steps import Call
 from .tensors import describe_leaf
@@ -187,8 +187,7 @@ def as_seen(trip: Trip, failure: Failure) -> Origin | None:
 def of_frame(trip: Trip, frame: FrameType, names: dict[str, Any]) -> Origin:
     """The report of the op that a check's frame is about."""
     op = names["op_type"].decode() if isinstance(names["op_type"], bytes) else names["op_type"]
-    user = blame.user_frames(frame)[-1:]
-    live = tuple(Frame(blame.line_of(each), each.f_globals, dict(each.f_locals)) for each in user)
+    live = blame.live_frames(frame)[-1:]
     capture = Capture(op, blame.site_of(frame), live, tuple(names["inputs"]), tuple(names["outputs"]))
     inputs = pathways.named(capture, [id(value) for value in capture.inputs])
     facts = facts_of(capture, capture, None, inputs, Finding())

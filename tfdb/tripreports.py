@@ -192,12 +192,12 @@ def step_number(trip: Trip) -> int | None:
 def caller_frames(trip: Trip, inside: Sequence[Frame] = ()) -> tuple[Frame, ...]:
     """The user's eager frames around the graph call, or around the pass of an eager step whose frames are `inside`."""
     frame = trip.call.frame if trip.call is not None else trip.frame
-    found = [Frame(blame.line_of(f), f.f_globals, dict(f.f_locals)) for f in blame.user_frames(frame)]
+    found = blame.live_frames(frame)
     if trip.call is None and inside:
         first = (inside[0].line.file, inside[0].line.function)
         same = [n for n, each in enumerate(found) if (each.line.file, each.line.function) == first]
         found = found[: same[-1]] if same else found
-    return tuple(found)
+    return found
 
 
 def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
