@@ -210,9 +210,7 @@ def plant(place: Place, tensors: Sequence[Any], gradients: Sequence[Any] = ()) -
                 fire(place, carried, found, values[: len(carried)], applied.named(values[len(carried) :]))
 
             found = tf.stack([worst_element(tensor) for tensor in tensors])
-            hook = internals.plant(told, [found, *carried, *applied.tensors])
-            with tf.control_dependencies([hook]):
-                return tf.identity(tf.constant(False))
+            return internals.call_in_branch(told, [found, *carried, *applied.tensors])
 
         graph = internals.current_graph()
         done = [op for op in step.written if getattr(op, "graph", None) is graph]

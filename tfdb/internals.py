@@ -269,6 +269,14 @@ def plant(callback: Callable[..., Any], tensors: Sequence[Any], outputs: Sequenc
     return op
 
 
+def call_in_branch(callback: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+    """Plant a call in a branch of a `tf.cond`; returns what the branch is to return: true, after the call."""
+    import tensorflow as tf
+
+    with tf.control_dependencies([plant(callback, tensors)]):
+        return tf.identity(tf.constant(True))
+
+
 def left_out(pfor_input: Any) -> Any:
     """What `vectorized_map` and `jacobian` make of a hook in a function they call: nothing, they have no passes."""
     import tensorflow as tf

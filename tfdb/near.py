@@ -130,9 +130,7 @@ class NearWatch:
                 self.tell(planted, found, real, results, None, rest)
 
         def hooked() -> Any:
-            hook = internals.plant(fire, [*looked, *made, *carrier.tensors])
-            with tf.control_dependencies([hook]):
-                return tf.identity(tf.constant(True))
+            return internals.call_in_branch(fire, [*looked, *made, *carrier.tensors])
 
         with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_near"):
             tf.cond(suspicion(op, looked, made), hooked, lambda: tf.constant(False))

@@ -245,17 +245,14 @@ def in_graph(
         carried = [*parts, *carrier.tensors]
         known = tf.stack(verdicts)
 
+        def fire(over: Any, matrix: Any, numbers: Any, step: Any, *rest: Any) -> None:
+            arrays, carried = gathered(rest, sliced)
+            tell(watch, place, over.numpy(), matrix.numpy(), numbers.numpy(), int(step), arrays, carried)
+
         def told() -> Any:
-            def fire(over: Any, matrix: Any, numbers: Any, step: Any, *rest: Any) -> None:
-                arrays, carried = gathered(rest, sliced)
-                tell(watch, place, over.numpy(), matrix.numpy(), numbers.numpy(), int(step), arrays, carried)
+            return internals.call_in_branch(fire, [known, matrix, numbers, step_in_graph(place), *carried])
 
-            hook = internals.plant(fire, [known, matrix, numbers, step_in_graph(place), *carried])
-            with tf.control_dependencies([hook]):
-                return tf.identity(tf.constant(True))
-
-        passed = tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
-    return passed
+        return tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
 
 
 def around(watch: Any, place: Place, given: Given) -> tuple[frames.Carrier, normexpr.Asked]:
@@ -351,26 +348,29 @@ def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any
 
 def after_compiled(watch: Any, function: Any) -> None:
     """Read the verdicts of a compiled function that was just called, now or in the graph that calls it."""
-    import tensorflow as tf
-
     known = watch.compiled.setdefault(id(function), [])
     known.extend(watch.fresh)
     watch.fresh.clear()
     graph = internals.current_graph()
     for place, flag in known:
-        count = len(place.thresholds)
         if graph is None:
             read_verdict(watch, place, flag.numpy())
         elif not internals.is_xla(graph):
             with watch.quiet():
-                told = tf.raw_ops.ReadVariableOp(resource=flag.handle, dtype=tf.float32)
+                plant_reading(watch, place, flag)
 
-                def hook(told: Any = told, place: Place = place) -> Any:
-                    planted = internals.plant(lambda value: read_verdict(watch, place, value.numpy()), [told])
-                    with tf.control_dependencies([planted]):
-                        return tf.identity(tf.constant(True))
 
-                tf.cond(tf.reduce_any(told[:count] > 0), hook, lambda: tf.constant(True))
+def plant_reading(watch: Any, place: Place, flag: Any) -> None:
+    """Read a verdict in the graph that has called the compiled function; Python is called where a limit is passed."""
+    import tensorflow as tf
+
+    told = tf.raw_ops.ReadVariableOp(resource=flag.handle, dtype=tf.float32)
+
+    def fire(value: Any) -> None:
+        read_verdict(watch, place, value.numpy())
+
+    over = tf.reduce_any(told[: len(place.thresholds)] > 0)
+    tf.cond(over, lambda: internals.call_in_branch(fire, [told]), lambda: tf.constant(True))
 
 
 def read_verdict(watch: Any, place: Place, told: np.ndarray) -> None:
