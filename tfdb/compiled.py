@@ -24,18 +24,6 @@ NOTE = "the step was compiled by XLA: it was looked at after it ran, and taken b
 Values = Sequence[tuple[Any, Any]]
 
 
-def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
-    """The value to write so that the variable keeps its old one where `good` is false."""
-    import tensorflow as tf
-
-    if good is None or method.startswith("scatter"):
-        return value
-    value = tf.convert_to_tensor(value, variable.dtype)
-    if method == "assign":
-        return tf.where(good, value, variable.read_value())
-    return tf.where(good, value, tf.zeros_like(value))
-
-
 def is_readable(variable: Any) -> bool:
     """Whether the variable belongs to eager code, not to a graph."""
     handle = getattr(variable, "handle", None)

@@ -31,7 +31,7 @@ from .errors import Quit
 from .gate import RATE, Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
 from .varnames import name_of
-from .writes import Deferred, assigning, identity, reading
+from .writes import Deferred, after, assigning, reading
 
 patches = internals.Patches()
 keras_patches = internals.Patches()
@@ -301,16 +301,6 @@ def beside(more: Sequence[Any], labels: Sequence[str]) -> tuple[list[Any], list[
     results, given = floating(list(more), list(labels))
     step.checked.update(map(id, [*losses, *results]))
     return [*others, *losses, *results], [*named, *["loss"] * len(losses), *given]
-
-
-def after(passed: Any | None, gradients: list[Any]) -> list[Any]:
-    """The gradients, to be read only after the gate; whatever an optimizer does without them need not wait."""
-    import tensorflow as tf
-
-    if passed is None:
-        return gradients
-    with tf.control_dependencies([passed]):
-        return [identity(gradient) for gradient in gradients]
 
 
 def take_pending(step: Step) -> tuple[list[Any], list[str]]:

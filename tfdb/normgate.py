@@ -22,8 +22,9 @@ from .gate import gate
 from .gradhistory import Book
 from .normlook import Crossing, Given
 from .norms import is_floating
-from .normscopes import Group, Scope, after, both, changes, kept
+from .normscopes import Group, Scope, both, changes, kept
 from .thresholds import COLUMNS, RATIO, SQUARES, Threshold
+from .writes import after
 
 KEPT_GROUPS = 4  # gradients of a tape that wait for being applied, at most
 
@@ -248,10 +249,8 @@ class NormWatch:
             live = [(g, v) for g, v in given if g is not None]
             if self.aside or not live:
                 return original(optimizer, given, *args, **kwargs)
-            with self.within(Scope(optimizer, sys._getframe(1), [v for _, v in live])) as _:
-                scope = self.scope
-                assert scope is not None
-                scope.counts_first = True
+            scope = Scope(optimizer, sys._getframe(1), [v for _, v in live], counts_first=True)
+            with self.within(scope):
                 ready = self.applied(scope, [g for g, _ in live])
                 result = original(optimizer, list(zip(ready, scope.variables, strict=True)), *args, **kwargs)
                 self.flush(scope)
@@ -358,8 +357,7 @@ class NormWatch:
             watch = crossing.threshold
             if watch not in self.thresholds:
                 return
-            gate.hits[watch] = gate.hits.get(watch, 0) + 1
-            if (gate.hits[watch] - 1) % watch.every:
+            if not gate.count(watch):
                 return
             outer, self.current = self.current, crossing
             try:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import compiled
 from .norms import is_sliced
-from .writes import identity
 
 
 @dataclass(eq=False)
@@ -39,16 +37,6 @@ class Scope:
     counts_first: bool = False  # the optimizer counts the step before its update is seen whole
 
 
-def after(passed: Any, values: list[Any]) -> list[Any]:
-    """The values, to be read only after the gate."""
-    import tensorflow as tf
-
-    if passed is None:
-        return values
-    with tf.control_dependencies([passed]):
-        return [identity(value) for value in values]
-
-
 def both(first: Any, second: Any) -> Any:
     """The conjunction of two verdicts that may be None."""
     import tensorflow as tf
@@ -57,8 +45,15 @@ def both(first: Any, second: Any) -> Any:
 
 
 def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
-    """The value to write, or under XLA one that leaves the variable as it is where the verdict is bad."""
-    return compiled.kept(variable, value, method, good)
+    """The value to write, or under XLA one that leaves the variable as it is where the verdict `good` is false."""
+    import tensorflow as tf
+
+    if good is None or method.startswith("scatter"):
+        return value
+    value = tf.convert_to_tensor(value, variable.dtype)
+    if method == "assign":
+        return tf.where(good, value, variable.read_value())
+    return tf.where(good, value, tf.zeros_like(value))
 
 
 def changes(waiting: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -25,6 +25,16 @@ def identity(value: Any) -> Any:
     return None if value is None else tf.identity(value)
 
 
+def after(passed: Any, values: list[Any]) -> list[Any]:
+    """The values, to be read only after a gate (None: there is none); what is done without them need not wait."""
+    import tensorflow as tf
+
+    if passed is None:
+        return values
+    with tf.control_dependencies([passed]):
+        return [identity(value) for value in values]
+
+
 @dataclass(eq=False)
 class Deferred:
     """While an optimizer runs, writes to its weights wait until all of them have passed one gate.
