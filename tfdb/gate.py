@@ -310,8 +310,7 @@ def fire(
     judged = gate.judge(place.kind, bad)
     if judged is None or (place.kind == "scaled" and not is_run(place)):
         return
-    assert place.step is not None
-    known = steps.split(place.step, carried, values)
+    known = {id(tensor): value for tensor, value in zip(carried, values, strict=True)}
     gate.trip(Trip(place, *judged, arrays, bad, known, gate.calls.current(), gradients=gradients))
 
 

@@ -15,7 +15,7 @@ from .origin import Log, spread
 from .recorder import Capture, Outcome
 from .report import NamedSummary, PathStep
 from .tensors import describe_leaf
-from .tripreports import variable_name
+from .varnames import name_of
 
 MOST_FORWARD, MOST_AFTER = 40, 3  # ops followed from a forward op to the loss; bad ones shown after the origin
 
@@ -102,7 +102,7 @@ def named(here: Capture, ids: Sequence[int], first: Outcome | None = None) -> li
         producer = first.log.producer.get(key) if first is not None else None
         if first is not None and producer is not None and not name:
             variable = first.log.events[producer].variable
-            name = variable_name(variable) if variable is not None else ""
+            name = name_of(variable) if variable is not None else ""
         if not name and index < len(written):
             name = written[index]
         if name_of_dtype(value) not in ("resource", "variant"):

@@ -267,7 +267,7 @@ def report_on(
         line=line,
         op=made.op,
         forward_op=forward_op,
-        phase=phase_of(trip, first, forward, finding),
+        phase=phase_of(first, forward, finding),
         step=step_number(trip),
         cause=cause,
         fix=fix,
@@ -316,7 +316,7 @@ def facts_of(
     )
 
 
-def phase_of(trip: Trip, first: Outcome, forward: int | None, finding: Finding) -> str:
+def phase_of(first: Outcome, forward: int | None, finding: Finding) -> str:
     """When the value was made: forward, gradient or update."""
     start = first.run.update_start
     end = first.run.update_end
@@ -344,7 +344,7 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     is_data = root in log.data
     callers = caller_lines(trip)
     line = callers[-1] if is_data and callers else here.site.line if here is not None else None
-    name = argument_name(here, root, value)
+    name = argument_name(here, value)
     if is_data and (element := guilty_map(trip.call, value)) is not None:
         if made := in_pipeline(trip, element, circumstances(trip, first)):
             return made
@@ -379,9 +379,8 @@ def in_pipeline(trip: Trip, element: Element, more: dict[str, Any]) -> Origin | 
     return Origin(replace(made.report, line=line, phase="data", notes=notes, stack=stack, **more), made.frames)
 
 
-def argument_name(here: Capture | None, root: int, value: Any) -> str:
+def argument_name(here: Capture | None, value: Any) -> str:
     """The name of a value in the frame that used it first."""
-    del root
     for frame in reversed(here.frames if here else ()):
         for name, local in frame.locals.items():
             if local is value:

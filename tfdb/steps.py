@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -274,12 +274,6 @@ def is_small(variable: Any) -> bool:
     """Whether the variable's shape is known and has at most `SMALL` elements."""
     count = variable.shape.num_elements() if variable.shape.rank is not None else None
     return count is not None and count <= SMALL
-
-
-def split(step: Step, tensors: Sequence[Any], values: Sequence[Any]) -> dict[int, Any]:
-    """A hook's values by the id of the symbolic tensor each is the value of."""
-    del step
-    return {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}
 
 
 def drawn(step: Step, values: Mapping[int, Any]) -> list[Any]:

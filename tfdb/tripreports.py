@@ -32,7 +32,7 @@ class Origin:
 
 def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
     """The origin is a value that a variable held already."""
-    name, array = variable_name(variable), np.asarray(variable)
+    name, array = varnames.name_of(variable), np.asarray(variable)
     line, since = since_when(variable)
     callers = caller_lines(trip)
     report = Report(
@@ -203,11 +203,6 @@ def caller_frames(trip: Trip, inside: Sequence[Frame] = ()) -> tuple[Frame, ...]
 def caller_lines(trip: Trip) -> tuple[UserLine, ...]:
     """The lines of `caller_frames`."""
     return tuple(frame.line for frame in caller_frames(trip))
-
-
-def variable_name(variable: Any) -> str:
-    """The variable's name, as `varnames` has it."""
-    return varnames.name_of(variable)
 
 
 def live_frame(frame: Frame) -> LiveFrame:
