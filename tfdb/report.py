@@ -10,6 +10,8 @@ from typing import Any
 from .records import TensorSummary
 
 SCHEMA = 1
+BEFORE_UPDATE = ("gradient", "tape", "update", "scaled")  # gates that stand before the weights are written
+WRITING = (*BEFORE_UPDATE, "variable", "load")  # gates that stand before something is written
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ import linecache
 from collections.abc import Sequence
 
 from tfdb import render
-from tfdb.report import NamedSummary, PathStep, Report, UserLine
+from tfdb.report import BEFORE_UPDATE, NamedSummary, PathStep, Report, UserLine
 
 RED, OFF = "\x1b[31m", "\x1b[0m"
 LABEL = 10
 NAMES = {"nan": "NaN", "inf": "Infinity"}
-BEFORE_UPDATE = ("gradient", "tape", "update", "scaled")  # the gates that stand before the weights are written
 GOING_ON = {
     "update": "c goes on, with the bad update; skip goes on without it; q ends",
     "skip": "c goes on, this step's update is left out; q ends",

@@ -15,9 +15,8 @@ from . import internals, internals_gate, state
 from .conditions import badness
 from .errors import TfdbError
 from .gate import Trip, gate
+from .report import WRITING
 from .tripreports import KERAS_STEPS
-
-WRITING = ("gradient", "tape", "update", "scaled", "variable", "load")  # gates that stand before something is written
 
 
 def begin(trip: Trip) -> str:

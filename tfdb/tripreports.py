@@ -18,7 +18,7 @@ from .frames import LiveFrame
 from .gate import Trip
 from .recorder import Outcome
 from .replaying import kind_of
-from .report import Frame, NamedSummary, Report, UserLine
+from .report import BEFORE_UPDATE, WRITING, Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 
 
@@ -141,14 +141,13 @@ def without_replay(trip: Trip, why: str) -> Origin:
     return Origin(report, caller_frames(trip))
 
 
-UPDATES = ("gradient", "tape", "update", "scaled")  # gates that stand before weights are written
 KERAS_STEPS = ("one_step_on_data", "one_step_on_iterator", "multi_step_on_iterator", "step_function", "run_step")
 
 
 def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
     """What every report says of the gate that tripped: the fields of Report from `place` on, and the variables."""
     kind = trip.place.kind
-    variables, watched = (trip.variables, trip.watched) if kind in (*UPDATES, "variable", "load") else ((), 0)
+    variables, watched = (trip.variables, trip.watched) if kind in WRITING else ((), 0)
     stopped, clean = trip.reason, False
     if first is not None:
         run = first.run
@@ -156,7 +155,7 @@ def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
             variables, watched = tuple(run.names), run.watched
         stopped = worst([kind_of(value) for value in run.targets]) or stopped
         reads = [event for event in first.log.events if event.variable is not None and event.variable.trainable]
-        clean = kind in UPDATES and not any(any(event.bad) for event in reads)
+        clean = kind in BEFORE_UPDATE and not any(any(event.bad) for event in reads)
     named = zip(trip.place.names, trip.bad, strict=False)
     seen = tuple(name for name, bad in named if bad and name not in variables)
     return {
