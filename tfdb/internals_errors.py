@@ -126,6 +126,11 @@ def failing_op(frame: FrameType | None) -> tuple[str, list[tuple[str, Any]]] | N
     return None
 
 
+def in_gradient(frame: FrameType | None) -> bool:
+    """Whether these frames compute a gradient, the program's own ones included."""
+    return any(each.f_code.co_name in ("_gradient_function", "_GradientsHelper") for each in outward(frame))
+
+
 def gradient_of(frame: FrameType | None) -> tuple[str, Any] | None:
     """Of frames that add an op: the type of the op whose gradient it is part of, and that op (None: not known).
 

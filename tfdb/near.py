@@ -27,15 +27,14 @@ from . import (
     normexpr,
     operands,
     sites,
+    steps,
 )
 from .conditions import Watch, concerns
 from .report import Frame, NamedSummary, Report, UserLine
-from .steps import Call
 from .tensors import describe_leaf
 from .tripreports import Origin
 
 FIX = "keep the values away from the edge (tf.maximum, tf.clip_by_value), or compute in a stable form or a wider dtype"
-GRADIENT = ("_gradient_function", "_GradientsHelper")  # ops made there belong to a gradient
 
 
 @dataclass(eq=False)
@@ -117,10 +116,10 @@ class NearWatch:
             return
         looked = [value for value in inputs if is_float(value)]
         made = [value for value in outputs if is_float(value)]
-        if not (looked or made) or is_gradient(frame) and op in edges.OPS:
+        if not (looked or made) or (op in edges.OPS and internals_errors.in_gradient(frame)):
             return
         carrier = frames.Carrier(graph)
-        traced = normexpr.carried(normexpr.inside(frame, outermost(frame)), carrier)
+        traced = normexpr.carried(normexpr.inside(frame, steps.outermost_call(frame)), carrier)
         planted = Op(op, sites.site_in_graph(frame), traced)
         count, more = len(looked), len(made)
 
@@ -146,7 +145,7 @@ class NearWatch:
     ) -> None:
         """Report an element that is near, when a watch is for such places; each line and op once, or each N-th."""
         if isinstance(op.site.called, optimizers()) or (
-            frame is not None and is_gradient(frame) and op.op in edges.OPS
+            frame is not None and op.op in edges.OPS and internals_errors.in_gradient(frame)
         ):
             return
         report = self.report(op, found, inputs, outputs)
@@ -225,20 +224,6 @@ def is_float(value: Any) -> bool:
 def arrays(values: Sequence[Any]) -> list[np.ndarray]:
     """The floating ones among eager tensors, as arrays."""
     return [np.asarray(value) for value in values if is_float(value)]
-
-
-def is_gradient(frame: FrameType) -> bool:
-    """Whether an op is made while a gradient is computed."""
-    return any(each.f_code.co_name in GRADIENT for each in blame.outward(frame))
-
-
-def outermost(frame: FrameType) -> Call | None:
-    """The outermost call of a `tf.function` on the stack."""
-    found = None
-    for each in blame.outward(frame):
-        if call := internals_errors.function_call(each):
-            found = Call(*call, 0, each.f_back or each, 0)
-    return found
 
 
 def written(op: Op, line: UserLine | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes, doors, eagerly, internals_errors, pathways, tripreports
+from . import blame, causes, doors, eagerly, internals_errors, pathways, steps, tripreports
 from .conditions import Watch
 from .failures import Failure, traceback_of
 from .frames import LiveFrame
@@ -51,7 +51,8 @@ def origin_of(failure: Failure, keeper: Keeper | None) -> Origin | None:
     """
     with lent_doors():
         trip, found = trip_of(failure), None
-        if trip.call is None and not in_gradient(failure) and (seen := as_seen(trip, failure)) is not None:
+        within = internals_errors.in_gradient(failure.deepest)  # then the op that it is the gradient of is wanted
+        if trip.call is None and not within and (seen := as_seen(trip, failure)) is not None:
             return seen
         for again in replays_of(trip, failure, keeper):
             origin, sure = search(trip, again)
@@ -99,10 +100,7 @@ def trip_of(failure: Failure) -> Trip:
     """The error as a gate that failed: the outermost graph call, or the eager stack."""
     reason = "nan" if "NaN" in str(failure.root).replace("Infinity or NaN", "") else "inf"
     trip = Trip(Place(None, "check", ()), Watch(reason), reason, (), ())
-    for frame in internals_errors.outward(failure.deepest):
-        if call := internals_errors.function_call(frame):
-            trip.call = Call(*call, 0, frame.f_back or frame, 0)
-    trip.frame = failure.deepest
+    trip.call, trip.frame = steps.outermost_call(failure.deepest), failure.deepest
     return trip
 
 
@@ -168,11 +166,6 @@ def checked(outcome: Outcome) -> Any:
             if hasattr(value, "_id") and kind_of(value):
                 return value
     return None
-
-
-def in_gradient(failure: Failure) -> bool:
-    """Whether the error was raised by an op of a gradient: then the op that it is the gradient of is to be found."""
-    return any(frame.f_code.co_name == "_gradient_function" for frame in internals_errors.outward(failure.deepest))
 
 
 def as_seen(trip: Trip, failure: Failure) -> Origin | None:

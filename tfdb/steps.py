@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import internals, internals_gate, internals_keras
+from . import internals, internals_errors, internals_gate, internals_keras
 
 SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
 MARK = "_tfdb_step"
@@ -95,6 +95,15 @@ class Call:
     number: int
     settings: dict[str, Any] = field(default_factory=dict)
     undo: Callable[[], None] | None = None
+
+
+def outermost_call(frame: FrameType | None) -> Call | None:
+    """The outermost call of a `tf.function` on a stack, which may be one that an exception left."""
+    found = None
+    for each in internals_errors.outward(frame):
+        if call := internals_errors.function_call(each):
+            found = Call(*call, 0, each.f_back or each, 0)
+    return found
 
 
 class Calls:
