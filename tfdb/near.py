@@ -30,6 +30,7 @@ from . import (
     steps,
 )
 from .conditions import Watch, concerns
+from .gate import gate
 from .report import Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
 from .tripreports import Origin
@@ -54,7 +55,6 @@ class NearWatch:
         self.watches: tuple[Watch, ...] = ()
         self.on_stop: Callable[[Any, Origin], Any] = lambda trip, origin: None
         self.names_of: Callable[[Report], list[str]] = lambda report: []
-        self.hits: dict[Watch, int] = {}
         self.told: set[tuple[Any, ...]] = set()
         self.local = threading.local()
         self.installed = False
@@ -152,9 +152,8 @@ class NearWatch:
         watch = concerns(self.watches, "near", self.names_of(report))
         if watch is None:
             return
-        self.hits[watch] = self.hits.get(watch, 0) + 1
         key = (watch, report.line, report.op)
-        if (self.hits[watch] - 1) % watch.every or (watch.every == 1 and key in self.told):
+        if not gate.count(watch) or (watch.every == 1 and key in self.told):
             return
         self.told.add(key)
         self.on_stop(None, Origin(report, (*op.frames, *normexpr.passed(op.traced, carried))))

@@ -35,7 +35,6 @@ class NoneWatch:
         self.freezing = ExitStack()
         self.watches: tuple[Watch, ...] = ()
         self.on_stop: OnStop = lambda trip, origin: None
-        self.hits: dict[Watch, int] = {}
         self.had_tapes = False
         self.local = threading.local()
         self.failed = False
@@ -181,8 +180,7 @@ class NoneWatch:
         watch = self.concerned(names)
         if watch is None:
             return
-        self.hits[watch] = self.hits.get(watch, 0) + 1
-        if (self.hits[watch] - 1) % watch.every:
+        if not gate.count(watch):
             return
         place = Place(None, "none", names)
         trip = Trip(place, watch, "none-grad", (), ("none",) * len(names), frame=question.frame)

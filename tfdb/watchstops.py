@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals, nonegrads, render, screens, skips
-from tfdb.conditions import Watch
+from tfdb import internals, render, screens, skips
 from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
-from tfdb.near import near
 from tfdb.program import Ending
 from tfdb.report import Frame, Report
 from tfdb.session import Session
@@ -53,7 +51,7 @@ class WatchStops:
     def listing(self) -> list[str]:
         """A line for each watch: its number, the condition, how often it stopped the program."""
         return [
-            f"watch {number}  {watch}{hit_text(hits(watch))}{passed_text(gate.passed_over.get(watch, 0))}"
+            f"watch {number}  {watch}{hit_text(gate.hits.get(watch, 0))}{passed_text(gate.passed_over.get(watch, 0))}"
             for number, watch in enumerate(self.watching.watches, 1)
         ]
 
@@ -114,11 +112,6 @@ class WatchStops:
         """Write the report where `--report` says."""
         if self.ending.path is not None:
             write_report(self.ending.path, report.to_json())
-
-
-def hits(watch: Watch) -> int:
-    """How often a watch has found something that it is meant for."""
-    return sum(hits.get(watch, 0) for hits in (gate.hits, nonegrads.watch.hits, near.hits))
 
 
 def passed_text(count: int) -> str:
