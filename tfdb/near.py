@@ -106,7 +106,9 @@ class NearWatch:
         found = edges.find(op, arrays(inputs), arrays(outputs))
         if found is None:
             return
-        self.tell(Op(op, blame.site_of(frame), frames=blame.live_frames(frame)), found, inputs, outputs, frame)
+        site = blame.site_of(frame)
+        if counts(op, site, frame):
+            self.tell(Op(op, site, frames=blame.live_frames(frame)), found, inputs, outputs)
 
     def plant(self, op: str, inputs: Any, outputs: Any, graph: Any, frame: FrameType) -> None:
         """Add the check of an op to its graph, unless Python cannot be called there."""
@@ -116,17 +118,17 @@ class NearWatch:
             return
         looked = [value for value in inputs if is_float(value)]
         made = [value for value in outputs if is_float(value)]
-        if not (looked or made) or (op in edges.OPS and internals_errors.in_gradient(frame)):
+        if not (looked or made) or not counts(op, site := sites.site_in_graph(frame), frame):
             return
         carrier = frames.Carrier(graph)
         traced = normexpr.carried(normexpr.inside(frame, steps.outermost_call(frame)), carrier)
-        planted = Op(op, sites.site_in_graph(frame), traced)
+        planted = Op(op, site, traced)
         count, more = len(looked), len(made)
 
         def fire(*values: Any) -> None:
             real, results, rest = values[:count], values[count : count + more], values[count + more :]
             if self.watches and (found := edges.find(op, arrays(real), arrays(results))):
-                self.tell(planted, found, real, results, None, rest)
+                self.tell(planted, found, real, results, rest)
 
         def hooked() -> Any:
             return internals.call_in_branch(fire, [*looked, *made, *carrier.tensors])
@@ -140,14 +142,9 @@ class NearWatch:
         found: edges.Near,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
-        frame: FrameType | None,
         carried: Sequence[Any] = (),
     ) -> None:
         """Report an element that is near, when a watch is for such places; each line and op once, or each N-th."""
-        if isinstance(op.site.called, optimizers()) or (
-            frame is not None and op.op in edges.OPS and internals_errors.in_gradient(frame)
-        ):
-            return
         report = self.report(op, found, inputs, outputs)
         watch = concerns(self.watches, "near", self.names_of(report))
         if watch is None:
@@ -213,6 +210,11 @@ def suspicion(op: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
 def optimizers() -> tuple[type, ...]:
     """The optimizer classes of the loaded Keras packages."""
     return tuple(owner for owner, _ in internals_gate.optimizer_classes())
+
+
+def counts(op: str, site: blame.Site, frame: FrameType) -> bool:
+    """Whether an op is one to look at: forward, where it has an edge of its own, and none of an optimizer."""
+    return not isinstance(site.called, optimizers()) and not (op in edges.OPS and internals_errors.in_gradient(frame))
 
 
 def is_float(value: Any) -> bool:
