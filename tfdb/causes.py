@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LIMITS = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.4028e38, "float64": 1.7977e308}
+from . import edges
+
+LIMITS = {name: limits.most for name, limits in edges.LIMITS.items()}
 
 
 @dataclass(frozen=True, slots=True)

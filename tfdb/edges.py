@@ -32,6 +32,26 @@ class Limits:
     most: float
     eps: float
 
+    @property
+    def slope(self) -> float:
+        """The steepest slope whose square does not overflow."""
+        return self.most**0.5
+
+    @property
+    def inverse(self) -> float:
+        """The x at which the slope of log(x) is as steep as that; the slope of y/x in y is the same."""
+        return self.most**-0.5
+
+    @property
+    def inverse_root(self) -> float:
+        """The x at which 1/sqrt(x) is as steep as that."""
+        return (4.0 * self.most) ** (-1.0 / 3.0)
+
+    @property
+    def exponent(self) -> float:
+        """The x at which exp(x) is as steep as that."""
+        return float(np.log(self.most)) / 2.0
+
 
 LIMITS = {
     "float16": Limits(65504.0, 2.0**-10),
@@ -55,7 +75,7 @@ def small(bound: Callable[[Limits], float], signed: bool = False) -> Callable[[n
     """A rule for functions whose pole is at 0; `signed` where they have a negative side too."""
 
     def rule(x: np.ndarray, limits: Limits) -> np.ndarray:
-        return (np.abs(x) if signed else x) < bound(limits) if signed else (x >= 0) & (x < bound(limits))
+        return np.abs(x) < bound(limits) if signed else (x >= 0) & (x < bound(limits))
 
     return rule
 
@@ -67,13 +87,14 @@ def at_one(x: np.ndarray, limits: Limits) -> np.ndarray:
 
 def large(x: np.ndarray, limits: Limits) -> np.ndarray:
     """Elements whose exponential squared overflows."""
-    return x > np.log(limits.most) / 2.0
+    return x > limits.exponent
 
 
-LOG = small(lambda limits: limits.most**-0.5)
-DIVISOR = small(lambda limits: limits.most**-0.5, signed=True)
+LOG = small(lambda limits: limits.inverse)
+DIVISOR = small(lambda limits: limits.inverse, signed=True)
 SQRT = small(lambda limits: 0.25 / limits.most)
-RSQRT = small(lambda limits: (4.0 * limits.most) ** (-1.0 / 3.0))
+RSQRT = small(lambda limits: limits.inverse_root)
+SMALL = (LOG, DIVISOR, SQRT, RSQRT)
 RULES: dict[str, tuple[int, Callable[[np.ndarray, Limits], np.ndarray], str]] = {
     "Log": (0, LOG, "log goes to minus infinity at 0, its slope 1/x to infinity"),
     "Xlogy": (1, LOG, "log goes to minus infinity at 0, its slope 1/x to infinity"),
@@ -149,7 +170,7 @@ def steep(base: np.ndarray, exponent: np.ndarray) -> tuple[tuple[int, ...], floa
         return None
     x, p = np.broadcast_arrays(base.astype(np.float64), exponent.astype(np.float64))
     slope = np.abs(p * np.power(np.abs(x), p - 1.0))
-    hits = np.argwhere((slope > limits.most**0.5) & (p != 0) & (p != 1) & np.isfinite(x))
+    hits = np.argwhere((slope > limits.slope) & (p != 0) & (p != 1) & np.isfinite(x))
     found = place_of(hits, x)
     if found is None or base.shape == x.shape:
         return found

@@ -186,18 +186,18 @@ def suspicion(op: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
     """A scalar bool tensor: whether NumPy should look closer.  Never false where `edges.find` finds something."""
     import tensorflow as tf
 
-    bounds = edges.LIMITS[outputs[0].dtype.name if outputs else inputs[0].dtype.name]
-    if op in ("Log", "Xlogy", "RealDiv", "Div", "Reciprocal", "Inv", "Sqrt", "Rsqrt"):
-        least = tf.reduce_min(tf.abs(tf.cast(inputs[edges.RULES[op][0]], tf.float64)))
-        bound = (4.0 * bounds.most) ** (-1.0 / 3.0) if op == "Rsqrt" else bounds.most**-0.5
-        found = least < bound
-    elif op in ("Exp", "Expm1"):
-        found = tf.reduce_max(tf.cast(inputs[0], tf.float64)) > np.log(bounds.most) / 2.0
-    elif op in ("Acos", "Asin", "Atanh"):
-        found = tf.reduce_max(tf.abs(tf.cast(inputs[0], tf.float64))) >= 1.0 - bounds.eps
+    limits = edges.LIMITS[outputs[0].dtype.name if outputs else inputs[0].dtype.name]
+    index, rule, _ = edges.RULES.get(op, (0, None, ""))
+    if rule in edges.SMALL:
+        least = tf.reduce_min(tf.abs(tf.cast(inputs[index], tf.float64)))
+        found = least < (limits.inverse_root if rule is edges.RSQRT else limits.inverse)
+    elif rule is edges.large:
+        found = tf.reduce_max(tf.cast(inputs[index], tf.float64)) > limits.exponent
+    elif rule is edges.at_one:
+        found = tf.reduce_max(tf.abs(tf.cast(inputs[index], tf.float64))) >= 1.0 - limits.eps
     elif op == "Pow":
         base, power = (tf.cast(value, tf.float64) for value in inputs)
-        found = tf.reduce_any(tf.abs(power * tf.pow(tf.abs(base), power - 1.0)) > bounds.most**0.5)
+        found = tf.reduce_any(tf.abs(power * tf.pow(tf.abs(base), power - 1.0)) > limits.slope)
     else:
         found = tf.constant(False)
     halves = [value for value in outputs if value.dtype.name in edges.HALVES]
