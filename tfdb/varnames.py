@@ -130,11 +130,9 @@ def is_part(value: Any) -> bool:
 def upward(key: int, above: dict[int, list[tuple[int, str]]], seen: tuple[int, ...]) -> Iterator[str]:
     """The paths by attributes to an object, those of private attributes without their underscore."""
     for owner, attribute in above.get(key, ())[:DEPTH]:
-        if owner not in seen and len(seen) < DEPTH:
-            if not attribute.startswith("_"):
-                outer = list(upward(owner, above, (*seen, key)))
-                yield from (f"{path}/{attribute}" for path in outer)
-                yield attribute
-            elif not seen:
-                outer = list(upward(owner, above, (*seen, key)))
-                yield from (f"{path}/{attribute.lstrip('_')}" for path in outer)
+        private = attribute.startswith("_")
+        if owner in seen or len(seen) >= DEPTH or (private and seen):
+            continue
+        yield from (f"{path}/{attribute.lstrip('_')}" for path in upward(owner, above, (*seen, key)))
+        if not private:
+            yield attribute
