@@ -2,8 +2,6 @@
 """Breakpoints wherever TensorFlow runs the user's code: Keras, datasets, py_function, eager modes, threads, replicas."""
 
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +11,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import run
 from walks import walk
 
 import tfdb
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class Scaled(keras.layers.Layer):
@@ -352,14 +349,7 @@ def test_every_replica_stops(tmp_path: Path) -> None:
     program.write_text(REPLICAS)
     typed = ["b halve", "c", "p ('x', float(x))", "c", "p ('x', float(x))", "n", "p ('y', float(y))", "c"]
     typed += ["p ('x', float(x))", "c", "p ('x', float(x))", "cl 1", "c"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", program],
-        input="\n".join(typed),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=ROOT,
-    )
+    done = run("-m", "tfdb", program, typed="\n".join(typed))
     assert done.returncode == 0, done.stderr
     shown = [line.removeprefix("(tfdb) ") for line in done.stdout.splitlines() if "('" in line]
     assert sorted(shown[:2]) == ["('x', 1.0)", "('x', 2.0)"]
@@ -391,10 +381,7 @@ def test_a_breakpoint_set_before_tensorflow_is_imported(tmp_path: Path) -> None:
     program = tmp_path / "steps.py"
     program.write_text(STEPS)
     look = "p ('stop', float(x), float(loss), float(weight))"
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", "-c", "b steps.py:9, x > 1", program],
-        input=f"{look}\nc\n{look}\nc\n", capture_output=True, text=True, timeout=200, cwd=ROOT,
-    )  # fmt: skip
+    done = run("-m", "tfdb", "-c", "b steps.py:9, x > 1", program, typed=f"{look}\nc\n{look}\nc\n")
     assert done.returncode == 0, done.stderr
     shown = [line.removeprefix("(tfdb) ") for line in done.stdout.splitlines() if "('stop'" in line]
     assert shown == ["('stop', 2.0, 4.0, 2.0)", "('stop', 3.0, 18.0, 6.0)"]

@@ -3,19 +3,17 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
+from processes import ROOT
 
 import tfdb
 from transcripts import play
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -29,15 +27,7 @@ class Done:
 
 def run(*arguments: Any, typed: str = "", cwd: Path = ROOT, env: dict[str, str] | None = None) -> Done:
     """Run Python with these arguments, `typed` on its standard input."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        input=typed,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-        timeout=120,
-    )
+    done = processes.run(*arguments, typed=typed, cwd=cwd, env=env)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

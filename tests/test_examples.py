@@ -1,15 +1,11 @@
 """Every example runs as it is, shows its fault, and the stop that its docstring describes reveals the cause."""
 
 import functools
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
+import processes
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
+from processes import ROOT
 
 # Where each example's docstring says to stop.
 STOPS = {
@@ -29,15 +25,7 @@ def line_of(example: str, code: str) -> int:
 
 def run(*arguments: str, typed: str = "") -> str:
     """What the command prints on its standard output; it must end with status 0."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        input=typed,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=300,
-    )
+    done = processes.run(*arguments, typed=typed)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
     return done.stdout
 

@@ -3,13 +3,10 @@
 Each program runs in a process of its own, which is ended when it does not end by itself.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from processes import run
 
 WATCH = """
 import numpy as np, tensorflow as tf, keras
@@ -94,27 +91,19 @@ print("END")
 )
 
 
-def output(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+def output(folder: Path, text: str) -> list[str]:
+    """What the program tells of its trips; it runs from a file, so that its source can be read."""
+    program = folder / "program.py"
+    program.write_text(text)
+    done = run(program)
     assert "END" in done.stdout, done.stderr[-2000:]
     return [line for line in done.stdout.splitlines() if line.startswith("TRIP")]
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
-def test_a_bad_replica_is_named_in_a_loop_by_hand(tmp_path: Path, optimizer: str) -> None:
-    program = tmp_path / "loop.py"
-    program.write_text(MIRRORED + LOOP.format(optimizer=optimizer))
-    trips = output(run_file(program))
-    assert trips[0].split()[2:] == ["SqrtGrad", "Sqrt", "length"]
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_bad_replica_is_named_under_fit(tmp_path: Path, optimizer: str) -> None:
-    program = tmp_path / "fit.py"
-    program.write_text(MIRRORED + FIT.format(optimizer=optimizer))
-    trips = output(run_file(program))
+@pytest.mark.parametrize("training", [LOOP, FIT], ids=["loop by hand", "fit"])
+def test_a_bad_replica_is_named(tmp_path: Path, training: str, optimizer: str) -> None:
+    trips = output(tmp_path, MIRRORED + training.format(optimizer=optimizer))
     assert trips[0].split()[2:] == ["SqrtGrad", "Sqrt", "length"]
 
 
@@ -123,16 +112,9 @@ def test_a_bad_replica_is_named_under_fit(tmp_path: Path, optimizer: str) -> Non
 def test_a_stop_in_a_loop_over_a_dataset_may_read_and_call(tmp_path: Path, threads: int, call: str) -> None:
     if (threads, call) == (1, "concrete"):
         pytest.skip("TensorFlow itself has no thread left for a graph")
-    program = tmp_path / "nested.py"
-    program.write_text(NESTED.format(threads=threads, call=call))
-    trips = output(run_file(program))
+    trips = output(tmp_path, NESTED.format(threads=threads, call=call))
     assert trips[0].split()[:2] == ["TRIP", "update"]
     assert "nan" not in trips[0].split()[2]
-
-
-def run_file(path: Path) -> str:
-    """A program that runs a file, so that its source can be read."""
-    return f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
 
 
 RECORDED = """
@@ -147,6 +129,4 @@ print("TRIP", *[len(row.trend) for row in gradrows.recorded(norms.book, None)], 
 
 
 def test_under_a_strategy_the_steps_recorded_are_those_of_one_replica(tmp_path: Path) -> None:
-    program = tmp_path / "recorded.py"
-    program.write_text(MIRRORED + RECORDED + FIT.format(optimizer="sgd") + COUNT)
-    assert output(run_file(program)) == ["TRIP 4 True"]
+    assert output(tmp_path, MIRRORED + RECORDED + FIT.format(optimizer="sgd") + COUNT) == ["TRIP 4 True"]

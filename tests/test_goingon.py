@@ -1,9 +1,6 @@
 """What becomes of the program after a watch's stop: `c` and `skip`, one stop for one fault, `TerminateOnNaN`."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from processes import run
 
 from tfdb import skips
 from tfdb.report import Report
 from tfdb.tripreports import Origin
 from tfdb.watching import Watching
 
-ROOT = Path(__file__).resolve().parents[1]
 STEPS, BAD = 5, 2
 
 
@@ -220,9 +217,7 @@ print("the end")
 @pytest.mark.parametrize("package, eagerly", [("keras", False), ("keras", True), ("tf_keras", False)])
 def test_terminate_on_nan_shows_where_the_nan_was_made(package: str, eagerly: bool, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FIT.format(package=package, eagerly=eagerly))
-    command = [sys.executable, "-m", "tfdb", "--no-prompt", "--report", "report.json", "train.py"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = run("-m", "tfdb", "--no-prompt", "--report", "report.json", "train.py", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["line"], report["forward_op"], report["place"]) == (8, "Sqrt", "check")

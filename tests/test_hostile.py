@@ -2,12 +2,12 @@
 """Programs that are hard on a debugger: classes that refuse to be looked at, one-line lambdas, forked workers."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from processes import run
 from walks import walk
 
 import tfdb
@@ -87,14 +87,7 @@ def program(tmp_path: Path, text: str, commands: str) -> subprocess.CompletedPro
     """Run a program's text with `python -m tfdb`, `commands` typed."""
     path = tmp_path / "program.py"
     path.write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "tfdb", str(path)],
-        input=commands,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run("-m", "tfdb", path, typed=commands)
 
 
 LAMBDAS = """import tensorflow as tf

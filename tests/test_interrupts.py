@@ -3,16 +3,13 @@
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import interrupted
 
 from tfdb import interrupts
 
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import tensorflow as tf
 
@@ -63,50 +60,22 @@ print("over", flush=True)
 LOOPS = ["for element in dataset: pass", "dataset.reduce(tf.constant(0, tf.int64), lambda a, b: a + b)"]
 
 
-def interrupted(path: Path, passes: int, options: list[str], typed: str) -> tuple[str, int]:
-    """Run the program, interrupt it half a second after its long call has begun; its output and exit status."""
+def spun(path: Path, passes: int, options: list[str], typed: str) -> tuple[str, int]:
+    """The same of PROGRAM, half a second after its long call has begun."""
     path.write_text(PROGRAM.format(passes=passes))
-    return interrupted_program(path, options, typed)
-
-
-def interrupted_program(path: Path, options: list[str], typed: str, wait: float = 0.5) -> tuple[str, int]:
-    """The same of any program that prints `running`."""
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "tfdb", *options, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:
-        return talk(process, typed, wait), process.wait(timeout=60)
-
-
-def talk(process: "subprocess.Popen[str]", typed: str, wait: float) -> str:
-    """Type to the process, interrupt it, and read all that it prints."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(typed)
-    process.stdin.close()
-    shown = ""
-    for line in process.stdout:
-        shown += line
-        if line.endswith("running\n"):
-            time.sleep(wait)
-            process.send_signal(signal.SIGINT)
-    return shown
+    return interrupted(path, options, typed)
 
 
 def test_a_planted_line_stops_in_the_graph_with_its_values(tmp_path: Path) -> None:
     options = ["-c", "b 7, i < 0"]
-    output, status = interrupted(tmp_path / "planted.py", 100_000_000, options, "p 'at', bool(x[0] < 1)\nw\nq\n")
+    output, status = spun(tmp_path / "planted.py", 100_000_000, options, "p 'at', bool(x[0] < 1)\nw\nq\n")
     assert re.search(r"graph stop · spin · pass \d+\n> .*planted\.py\(\d+\)spin\(\)", output), output
     assert "('at', True)" in output and "planted.py(12)<module>" in output
     assert "over" not in output and status == 0
 
 
 def test_without_a_hook_it_stops_after_the_call_at_its_line(tmp_path: Path) -> None:
-    output, status = interrupted(tmp_path / "plain.py", 1_500_000, [], "c\np 'here'\nc\n")
+    output, status = spun(tmp_path / "plain.py", 1_500_000, [], "c\np 'here'\nc\n")
     assert "Program interrupted" in output and "plain.py(12)<module>" in output
     assert output.index("plain.py(12)") < output.index("'here'") < output.index("over")
     assert status == 0
@@ -131,7 +100,7 @@ spin(limit)
 print("over", flush=True)
 """
     )
-    output, status = interrupted_program(path, [], "c\np 'limit', int(limit)\nw\nq\n")
+    output, status = interrupted(path, [], "c\np 'limit', int(limit)\nw\nq\n")
     assert "endless.py(13)<module>" in output and "('limit', 5)" in output
     assert "over" not in output and status == 0
 
@@ -151,12 +120,12 @@ for row in tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((
     print("running", flush=True)
 """
     )
-    output, status = interrupted_program(path, [], "c\np 'row', int(row)\nq\n")
+    output, status = interrupted(path, [], "c\np 'row', int(row)\nq\n")
     assert "stuck.py(9)<module>" in output and "('row', 1)" in output and status == 0
 
 
 def test_a_step_from_beside_a_call_goes_on_after_it(tmp_path: Path) -> None:
-    output, status = interrupted(tmp_path / "long.py", 12_000_000, [], "c\np 'here'\nn\np 'then'\nc\n")
+    output, status = spun(tmp_path / "long.py", 12_000_000, [], "c\np 'here'\nn\np 'then'\nc\n")
     assert "has not come back" in output
     assert output.index("long.py(12)") < output.index("'here'") < output.index("long.py(13)") < output.index("'then'")
     assert output.index("'then'") < output.index("over\n") and status == 0
@@ -175,7 +144,7 @@ print("over", flush=True)
 """
     )
     for _ in range(4):
-        output, status = interrupted_program(path, [], "c\np 'at', k\nc\n")
+        output, status = interrupted(path, [], "c\np 'at', k\nc\n")
         assert "eager.py(6)<module>" in output and "('at', " in output
         assert "over" in output and status == 0
 
@@ -184,7 +153,7 @@ def test_fit_with_a_planted_line_stops_in_the_model(tmp_path: Path) -> None:
     options = ["-c", "b 10, x[0, 0] < 0"]
     path = tmp_path / "fit.py"
     path.write_text(FIT)
-    output, status = interrupted_program(path, options, "p 'at', x.shape\nw\nq\n", 5.0)
+    output, status = interrupted(path, options, "p 'at', x.shape\nw\nq\n", 5.0)
     assert re.search(r"graph stop · call · pass \d+\n> .*fit\.py\(\d+\)call\(\)", output), output
     assert "('at', TensorShape([8, 4]))" in output and "fit.py(17)<module>" in output
     assert "over" not in output and status == 0
@@ -193,7 +162,7 @@ def test_fit_with_a_planted_line_stops_in_the_model(tmp_path: Path) -> None:
 def test_fit_without_hooks_stops_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "fit.py"
     path.write_text(FIT)
-    output, status = interrupted_program(path, [], "c\np 'here'\nq\n", 5.0)
+    output, status = interrupted(path, [], "c\np 'here'\nq\n", 5.0)
     assert "Program interrupted" in output and "fit.py(17)<module>" in output and "'here'" in output, output
     assert "over" not in output and status == 0
 
@@ -203,7 +172,7 @@ def test_the_map_of_a_dataset_stops_and_quits_cleanly(loop: str, tmp_path: Path)
     """A Python loop over the dataset may be at its own line when Ctrl-C comes."""
     path = tmp_path / "map.py"
     path.write_text(MAP.format(loop=loop))
-    output, status = interrupted_program(path, ["-c", "b 5, v < 0"], "p 'here'\nq\n")
+    output, status = interrupted(path, ["-c", "b 5, v < 0"], "p 'here'\nq\n")
     if loop != LOOPS[0] or "Program interrupted" not in output:
         assert re.search(r"graph stop · doubled · pass \d+\n", output), output
     assert "'here'" in output and "Error" not in output and "over" not in output, output

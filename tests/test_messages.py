@@ -1,12 +1,11 @@
 """The text of a graph error that the program itself prints is the same with tfdb as without it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run
 
 from tfdb.internals_stacks import OwnFrames, filters
 
@@ -54,8 +53,7 @@ tell(lambda: bag.fit(tf.constant([[1, 9]]), tf.constant([1.0]), verbose=0))
 
 def told(folder: Path, *before: str) -> list[str]:
     """What the program prints of its errors; the numbers that TensorFlow gives to functions are left out."""
-    command = [sys.executable, *before, "program.py"]
-    done = subprocess.run(command, input="c\n", capture_output=True, text=True, timeout=300, cwd=folder)
+    done = run(*before, "program.py", typed="c\n", cwd=folder)
     text = re.sub(r"(\[Op:__inference_\w+?)_\d+\]", r"\1]", done.stderr)
     return [line for line in text.splitlines() if "defined at" in line or line.startswith(("  File", "indices"))]
 

@@ -1,7 +1,5 @@
 """Where the replay finds the origin: random draws, Python functions, accumulators, converted losses, strategies."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,11 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from processes import run
 
 from tfdb.report import Report
 from tfdb.watching import Watching
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -309,7 +306,6 @@ for number in range(4):
 
 def test_one_inter_op_thread_and_concrete_functions_do_not_hang(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(ONE_THREAD)
-    command = [sys.executable, "-m", "tfdb", "--no-prompt", "-w", "nan", "one.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    done = run("-m", "tfdb", "--no-prompt", "-w", "nan", "one.py", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "origin    Log  one.py:11 inner()" in done.stdout

@@ -1,12 +1,10 @@
 """`b FILE:LINE` and `b PACKAGE.MODULE.FUNCTION` before the module is there, in processes of their own."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from processes import run
+
 MODULE = '''
 import tensorflow as tf
 
@@ -48,15 +46,7 @@ def typed(path: Path, commands: str) -> str:
     (package / "__init__.py").touch()
     (package / "core.py").write_text(MODULE)
     path.write_text(PROGRAM.format(directory=str(package.parent)))
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", str(path)],
-        input=textwrap.dedent(commands),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=120,
-    )
+    done = run("-m", "tfdb", path, typed=textwrap.dedent(commands))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,8 +3,6 @@
 import functools
 import io
 import linecache
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import run
 from wrecks import examined, frames_in, text_of
 
 import tfdb
@@ -590,14 +589,7 @@ train(tf.constant([[1, 2], [3, 4]]), tf.ones([3, 4]))
 def test_an_error_in_a_nested_function_under_a_tape_after_a_prompt(tmp_path: Path) -> None:
     script = tmp_path / "nested.py"
     script.write_text(NESTED_UNDER_A_TAPE)
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", str(script)],
-        input="c\nw\n",
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        timeout=120,
-    )
+    done = run("-m", "tfdb", script, typed="c\nw\n")
     assert "nested.py(10)look()" in done.stdout and "nested.py(16)train()" in done.stdout
     assert "Incompatible shapes: [2,4] vs. [3,4]" in done.stdout
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import run
 
 PROGRAM = """
 import keras
@@ -99,11 +100,7 @@ def session(folder: Path, kind: str, *commands: str) -> str:
     """What the debugger prints for these commands on the program."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "helper.py").write_text(HELPER)
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", str(folder / "program.py"), kind],
-        input="\n".join(commands), capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    return done.stdout
+    return run("-m", "tfdb", folder / "program.py", kind, typed="\n".join(commands)).stdout
 
 
 def fresh(file: Path, *before: str) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run
 
 PROGRAM = """
 import sys
@@ -32,9 +33,7 @@ print(cache.kept + 1.0)
 
 def session(tmp_path: Path, kind: str) -> str:
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tfdb", "program.py", kind]
-    done = subprocess.run(command, input="c\nrepro bug.py\nq\n", capture_output=True, text=True, cwd=tmp_path)
-    return done.stdout
+    return run("-m", "tfdb", "program.py", kind, typed="c\nrepro bug.py\nq\n", cwd=tmp_path).stdout
 
 
 def test_a_lambda_is_written_under_its_name(tmp_path: Path) -> None:
@@ -114,9 +113,8 @@ main()
 def test_a_step_that_a_watch_stopped_fails_again_by_itself(tmp_path: Path, program: str, test: bool) -> None:
     (tmp_path / "program.py").write_text(program)
     file = "test_bug.py" if test else "bug.py"
-    command = [sys.executable, "-m", "tfdb", "-w", "nan", "program.py"]
     typed = f"rerun\nc\nrepro {file}{' --test' if test else ''}\nq\n"
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = run("-m", "tfdb", "-w", "nan", "program.py", typed=typed, cwd=tmp_path)
     assert "run in a fresh process: the same: AssertionError: result 0 holds nan or inf" in done.stdout
     assert "eager · variables as at the call" in done.stdout  # those that the step wrote before the gate, too
     before = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if test else []

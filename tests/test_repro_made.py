@@ -1,11 +1,10 @@
 """`repro` of Keras models that functions make, and not the top of the program; what `lt` tells after an error."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from processes import run
 
 from tfdb import internals_graphs
 
@@ -75,9 +74,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("kind", ["passed", "local", "held"])
 def test_a_model_made_in_a_function_is_written_with_its_class(tmp_path: Path, kind: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tfdb", "program.py", kind]
-    done = subprocess.run(command, input="c\nlt\nrepro bug.py\nq\n", capture_output=True, text=True, cwd=tmp_path)
-    told = done.stdout
+    told = run("-m", "tfdb", "program.py", kind, typed="c\nlt\nrepro bug.py\nq\n", cwd=tmp_path).stdout
     assert "run in a fresh process: the same: InvalidArgumentError: indices[1] = 4 is not in [0, 4)" in told
     assert "class Net(keras.Model)" in (tmp_path / "bug.py").read_text()
     listed = told.partition("(tfdb) GatherV2 ")[2].partition("written:")[0]

@@ -2,14 +2,14 @@
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import run
+from walks import located
 
 import tfdb
 from tfdb import session
@@ -71,8 +71,16 @@ def failing() -> None:
         (interrupted, "c", "..."),
         (lambda: None, "c", "re-run of step() returned ..."),
         (lambda: None, "q", "re-run of step() ended by q"),
-        (lambda: None, "unt 45\n        ...\n        (tfdb) q", "re-run of step() ended by q"),
-        (lambda: None, "j 45\n        ...\n        (tfdb) c", "re-run of step() ended with UnboundLocalError: ..."),
+        (
+            lambda: None,
+            "unt @weights = model.trainable_variables@\n        ...\n        (tfdb) q",
+            "re-run of step() ended by q",
+        ),
+        (
+            lambda: None,
+            "j @weights = model.trainable_variables@\n        ...\n        (tfdb) c",
+            "re-run of step() ended with UnboundLocalError: ...",
+        ),
     ],
 )
 def test_all_state_is_put_back(tf: Any, ends: Callable[[], object], typed: str, told: str) -> None:
@@ -96,7 +104,7 @@ def test_all_state_is_put_back(tf: Any, ends: Callable[[], object], typed: str, 
         (tfdb) rerun step
         ...
         -> count.assign_add(1)
-        (tfdb) {typed}
+        (tfdb) {located(typed, program)}
         ...
         {told}
         ...
@@ -128,9 +136,7 @@ print("w is", float(w))
 
 def test_at_a_stop_while_tracing_the_re_run_is_eager(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(TRACING)
-    command = [sys.executable, "-m", "tfdb", "-w", "none", "program.py"]
-    typed = "rerun\np float(x)\nc\nc\n"
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = run("-m", "tfdb", "-w", "none", "program.py", typed="rerun\np float(x)\nc\nc\n", cwd=tmp_path)
     assert "-> with tf.GradientTape() as tape:\n(tfdb) 2.0" in done.stdout
     assert "put back: Variable (1 of 1 variables had changed)" in done.stdout
     assert "w is 3.0" in done.stdout

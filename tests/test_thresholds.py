@@ -1,9 +1,6 @@
 """Thresholds: the language, the norms, and the exact step at which training passes them, by NumPy's own account."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import ROOT, run
 
 from tfdb import conditions, doors, normreport, thresholds
 from tfdb.conditions import WatchError
@@ -20,7 +18,6 @@ from tfdb.gate import Trip
 from tfdb.normgate import norms
 from tfdb.normlook import Crossing
 
-ROOT = Path(__file__).resolve().parents[1]
 X = np.random.default_rng(0).normal(size=(48, 4)).astype("float32")
 Y = X[:, :1] ** 2
 
@@ -630,10 +627,7 @@ def test_training_is_the_same_bit_for_bit(crossings: Crossings, optimizer: str) 
 def test_the_exploding_network_is_caught_before_the_update(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     arguments = ["--no-prompt", "--report", str(report), "-w", "grad > 100", "examples/exploding_rnn.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", *arguments], capture_output=True, text=True, cwd=ROOT, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = run("-m", "tfdb", *arguments)
     assert done.returncode == 1, done.stderr
     found = json.loads(report.read_text())
     lines = (ROOT / "examples" / "exploding_rnn.py").read_text().splitlines()

@@ -1,36 +1,22 @@
 """Breakpoints in eager code, by whatever Python offers: `sys.monitoring` from 3.12 on, `sys.settrace` before."""
 
-import os
 import re
-import signal
-import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
+import processes
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
 MONITORED = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
-
-
-def command(program: Path, *options: str) -> list[str]:
-    return [sys.executable, "-u", "-m", "tfdb", *options, str(program)]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def run(folder: Path, program: str, typed: str, **modules: str) -> tuple[list[str], int]:
     """Run a program under tfdb, its commands separated by bars; what came out, without prompts, and the status."""
     for name, text in {"program": program, **modules}.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(text))
-    done = subprocess.run(
-        command(folder / "program.py"), input="\n".join(part.strip() for part in typed.split("|")) + "\n",
-        capture_output=True, text=True, timeout=60, cwd=ROOT, env=environment(),
-    )  # fmt: skip
+    commands = "".join(f"{part.strip()}\n" for part in typed.split("|"))
+    done = processes.run("-u", "-m", "tfdb", folder / "program.py", typed=commands)
     assert "Traceback" not in done.stderr, done.stderr
     text = re.sub(r"\(tfdb\) ", "", done.stdout)
     return text.splitlines(), done.returncode
@@ -285,19 +271,8 @@ def test_ctrl_c_while_it_waits(tmp_path: Path) -> None:
     program.write_text(
         "def never():\n    return 0\n\nn = 0\nprint('running')\nwhile n >= 0:\n    n += 1\nprint('over')\n"
     )
-    with subprocess.Popen(
-        command(program, "-c", "b 2"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write("!n = -5\nc\n")
-        process.stdin.close()
-        shown = ""
-        for line in process.stdout:
-            shown += line
-            if "running" in line:
-                time.sleep(0.5)
-                process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+    shown, status = processes.interrupted(program, ["-c", "b 2"], "!n = -5\nc\n")
+    assert status == 0
     assert "Program interrupted" in shown and shown.rstrip().endswith("over")
 
 

@@ -4,8 +4,6 @@ import contextlib
 import json
 import linecache
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,14 +11,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import run
 
 import tfdb
 from tfdb import screens
 from tfdb.report import Report
 from tfdb.watching import Watching
 from transcripts import play
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @contextlib.contextmanager
@@ -130,14 +127,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         "step(tf.constant(-1.0))\nprint('went on')\n"
     )
     options = ["--no-prompt", "--report", str(tmp_path / "report.json"), "-w", "nan allow masked"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tfdb", *options, str(program)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=dict(os.environ),
-        timeout=120,
-    )
+    done = run("-m", "tfdb", *options, program)
     assert done.returncode == 1 and "went on" not in done.stdout
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["op"], report["line"], report["function"]) == ("Sqrt", 9, "score")
