@@ -125,9 +125,28 @@ for row in tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((
 
 
 def test_a_step_from_beside_a_call_goes_on_after_it(tmp_path: Path) -> None:
-    output, status = spun(tmp_path / "long.py", 12_000_000, [], "c\np 'here'\nn\np 'then'\nc\n")
+    path = tmp_path / "long.py"
+    path.write_text(
+        """
+import threading
+import tensorflow as tf
+
+@tf.function
+def spin(x):
+    while going:
+        x = tf.sin(x)
+    return x
+
+going = tf.Variable(True)
+print("running", flush=True)
+spin(tf.ones(3))
+print("over", flush=True)
+"""
+    )
+    end = "!threading.Timer(2.0, going.assign, [False]).start()"  # of the call, while `n` waits for it
+    output, status = interrupted(path, [], f"c\np 'here'\n{end}\nn\np 'then'\nc\n")
     assert "has not come back" in output
-    assert output.index("long.py(12)") < output.index("'here'") < output.index("long.py(13)") < output.index("'then'")
+    assert output.index("long.py(13)") < output.index("'here'") < output.index("long.py(14)") < output.index("'then'")
     assert output.index("'then'") < output.index("over\n") and status == 0
 
 
@@ -136,15 +155,15 @@ def test_ctrl_c_in_eager_code_is_never_lost(tmp_path: Path) -> None:
     path.write_text(
         """
 import time
-
+rest = list(range(100))
 print("running", flush=True)
-for k in range(100):
+for k in rest:
     time.sleep(0.05)
 print("over", flush=True)
 """
     )
     for _ in range(4):
-        output, status = interrupted(path, [], "c\np 'at', k\nc\n")
+        output, status = interrupted(path, [], "c\np 'at', k\n!rest.clear()\nc\n")
         assert "eager.py(6)<module>" in output and "('at', " in output
         assert "over" in output and status == 0
 
