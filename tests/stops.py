@@ -5,8 +5,9 @@
 Every stop opens the real prompt machinery of tfdb; instead of a user, this one evaluates the expressions and types `c`.
 """
 
+import contextlib
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tfdb import prompt, session
+from tfdb.report import Report
+from tfdb.watching import Watching
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,15 @@ def values(program: Callable[[], Any], *expressions: str) -> list[Any]:
     """The values of the expressions, one entry per stop; of a single expression, not wrapped in a tuple."""
     found = [visit.values for visit in visits(program, *expressions)]
     return [each[0] for each in found] if len(expressions) == 1 else found
+
+
+@contextlib.contextmanager
+def watched(*texts: str) -> Iterator[list[Report]]:
+    """The reports of the stops inside the block, for watches that are written so."""
+    found: list[Report] = []
+    watching = Watching(lambda trip, origin: found.append(origin.report))
+    watching.start(texts)
+    try:
+        yield found
+    finally:
+        watching.stop()

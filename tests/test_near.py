@@ -1,33 +1,19 @@
 """`watch near`: what counts as near an edge, where it stops, and that nothing of it exists unless it is asked for."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from stops import watched
 
 from tfdb import edges
 from tfdb.near import near
-from tfdb.report import Report
-from tfdb.watching import Watching
 from transcripts import play
 
 F32 = np.finfo(np.float32)
-
-
-@contextlib.contextmanager
-def watched(*texts: str) -> Iterator[list[Report]]:
-    """The reports of the stops inside the block."""
-    found: list[Report] = []
-    watching = Watching(lambda trip, origin: found.append(origin.report))
-    watching.start(texts)
-    try:
-        yield found
-    finally:
-        watching.stop()
 
 
 SLOPES: list[tuple[str, Callable[[Any], Any], list[float]]] = [

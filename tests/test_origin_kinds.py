@@ -9,18 +9,15 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from processes import run
+from stops import watched
 
 from tfdb.report import Report
-from tfdb.watching import Watching
 
 
 @pytest.fixture
 def reports() -> Iterator[list[Report]]:
-    found: list[Report] = []
-    watching = Watching(lambda trip, origin: found.append(origin.report))
-    watching.start(["nan"])
-    yield found
-    watching.stop()
+    with watched("nan") as found:
+        yield found
 
 
 def line_of(function: Callable[..., object], offset: int) -> int:

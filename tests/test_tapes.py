@@ -3,9 +3,10 @@
 import threading
 from typing import Any
 
+from stops import watched
+
 import tfdb
 from tfdb import tapes
-from tfdb.watching import Watching
 from transcripts import play
 
 
@@ -234,8 +235,6 @@ def test_why_after_a_late_watch_says_how_to_get_it(tf: Any) -> None:
 
 
 def test_tapes_of_other_threads_are_known(tf: Any) -> None:
-    found: list[Any] = []
-
     def work() -> None:
         v = tf.Variable([1.0, 2.0], name="v")
         with tf.GradientTape() as tape:
@@ -243,9 +242,7 @@ def test_tapes_of_other_threads_are_known(tf: Any) -> None:
             loss = tf.reduce_sum(before)
         tape.gradient(loss, v)
 
-    watching = Watching(lambda trip, origin: found.append(origin.report))
-    watching.start(["none"])
-    try:
+    with watched("none") as found:
         for _ in range(2):
             thread = threading.Thread(target=work)
             thread.start()
@@ -254,8 +251,6 @@ def test_tapes_of_other_threads_are_known(tf: Any) -> None:
             w = tf.Variable(3.0)
             loss = w * 2.0
         assert float(tape.gradient(loss, w)) == 2.0
-    finally:
-        watching.stop()
     assert [report.op for report in found] == ["Round", "Round"]
     assert [report.line.function for report in found] == ["work", "work"]
 

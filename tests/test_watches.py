@@ -1,6 +1,5 @@
 """`watch` at the prompt, from code and from the command line: which stops come, where, and which do not."""
 
-import contextlib
 import json
 import linecache
 import os
@@ -12,25 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from processes import run
+from stops import watched
 
 import tfdb
 from tfdb import screens
 from tfdb.report import Report
-from tfdb.watching import Watching
 from transcripts import play
-
-
-@contextlib.contextmanager
-def watched(*texts: str) -> Iterator[list[Report]]:
-    """The reports of the stops inside the block."""
-    found: list[Report] = []
-    watches = Watching(lambda trip, origin: found.append(origin.report))
-    watches.start(texts)
-    try:
-        yield found
-    finally:
-        watches.stop()
-
 
 # -- in, allow, every -------------------------------------------------------------------------------------------------
 
