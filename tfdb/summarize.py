@@ -31,15 +31,18 @@ def summarize(
     arrays under 16 MiB, else one per processor, 8 at most. Bool statistics are those of 0 and 1, complex ones those of
     the magnitude. Word: "empty", "all zeros", "all equal" (two elements or more, all finite), "all nan" or "".
     """
-    array = np.asarray(array)
-    if array.dtype.names is not None and len(array.dtype.names) == 1:  # TensorFlow's quantised types
-        array = array[array.dtype.names[0]]
+    array = unquantised(np.asarray(array))
     facts = TensorSummary(kind, dtype or dtype_name(array), array.shape, device, array.nbytes, array.size)
     if array.size == 0:
         return replace(facts, word="empty")
     if not is_numeric(array.dtype):
         return replace(facts, values=few_values(array), text=_text_facts(array))
     return _with_statistics(facts, array, measure(array, workers))
+
+
+def unquantised(array: np.ndarray) -> np.ndarray:
+    """TensorFlow's quantised types, records of one field in numpy, as their integers; other arrays as they are."""
+    return array[array.dtype.names[0]] if array.dtype.names is not None and len(array.dtype.names) == 1 else array
 
 
 def dtype_name(array: np.ndarray) -> str:

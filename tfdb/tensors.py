@@ -17,7 +17,7 @@ import numpy as np
 from .records import NonFinite, Stored, TableRow, TensorSummary
 from .render import tensor_line, tensor_table
 from .structures import Child, children, is_number_array, leaves
-from .summarize import short_text, summarize
+from .summarize import short_text, summarize, unquantised
 
 MAX_ROWS = 1000  # leaves of one structure; each costs a pass over its elements
 PLAIN = (bool, int, float, complex, str, bytes)
@@ -86,7 +86,7 @@ def stored(value: Any) -> Stored:
     try:
         leaf = _leaf(value)
         if leaf.elements is not None:
-            return Stored(_plain(_read(leaf.elements)), leaf.kind, leaf.shape, leaf.place, leaf.layout)
+            return Stored(unquantised(_read(leaf.elements)), leaf.kind, leaf.shape, leaf.place, leaf.layout)
     except Exception as error:
         raise ValueError(f"cannot read this {type(value).__name__}: {_first_line(error)}") from error
     told = leaf.reason if leaf.kind not in ("object", "dataset") else ""
@@ -96,11 +96,6 @@ def stored(value: Any) -> Stored:
 def article(name: str) -> str:
     """The name with "a" or "an" before it."""
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name.strip('_')}"
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Quantised types, records of one field in numpy, as their integers."""
-    return array[array.dtype.names[0]] if array.dtype.names is not None and len(array.dtype.names) == 1 else array
 
 
 def short_device(device: str | None) -> str:
