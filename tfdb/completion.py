@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import itertools
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -50,7 +49,6 @@ KINDS = {
     **dict.fromkeys(("pt", "hist", "plot", "tdiff"), "value"),
     "lt": "tensor",
 }
-NAME = re.compile(r"[\w.\[\]'\"]*$")
 
 
 class Completion:

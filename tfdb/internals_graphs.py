@@ -134,14 +134,8 @@ def called_as(op: Any, attribute: str) -> list[str]:
     return [value.func.name] if value.func.name else [each.name for each in value.list.func]
 
 
-def stack(op: Any) -> list[tuple[str, int, str, str]]:
-    """The Python stack that made an op, outermost first: file, line, function, text of the line; [] without source."""
-    summary = op.traceback
-    return [(each.filename, each.lineno, each.name, each.line or "") for each in summary] if summary else []
-
-
 def places(op: Any) -> list[tuple[str, int, str]]:
-    """As `stack`, without the text of the lines, which is read from disk."""
+    """The Python stack that made an op, outermost first: file, line, function; [] without source."""
     summary = op.traceback
     return [(each.filename, each.lineno, each.name) for each in summary] if summary else []
 

@@ -11,7 +11,7 @@ from .graphrecords import FORWARD, GRADIENT, UPDATE, Node
 
 UPDATES = re.compile(r"Assign\w*VariableOp|Resource\w*Apply\w*|ResourceScatter\w+|Assign\w*")
 GRADIENT_SCOPE = re.compile(r"(^|/)(gradient_tape|gradients)/")
-GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py", "ops/while_v2.py:grad")
+GRADIENT_FILES = ("eager/backprop.py", "ops/gradients_impl.py", "ops/gradients_util.py")
 GRADIENT_CALLS = ("gradient", "_gradient_function", "jacobian", "batch_jacobian", "_GradientsHelper", "_Gradient")
 OPTIMIZER = re.compile(r"[/\\](optimizers?|training)[/\\]\w*\.py$")
 APPLY = (
@@ -27,7 +27,7 @@ APPLY = (
 def of_calls(frames: Sequence[tuple[str, int, str]]) -> str:
     """Which part of a step an op belongs to by the calls that made it, "" where they do not tell."""
     for file, _, name in reversed(frames):
-        if name in GRADIENT_CALLS and file.endswith(GRADIENT_FILES[:3]):
+        if name in GRADIENT_CALLS and file.endswith(GRADIENT_FILES):
             return GRADIENT
         if name in APPLY and OPTIMIZER.search(file):
             return UPDATE
