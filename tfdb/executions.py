@@ -20,8 +20,8 @@ from .evaluation import Evaluation, Memory, Unavailable
 from .graphrecords import GraphRecord, Node
 from .graphtext import unique_suffixes
 
-_suffixes: dict[int, dict[str, str]] = {}
 _records: weakref.WeakKeyDictionary[Any, tuple[int, GraphRecord]] = weakref.WeakKeyDictionary()
+_suffixes: weakref.WeakKeyDictionary[Any, tuple[GraphRecord, dict[str, str]]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Level:
     @property
     def suffixes(self) -> dict[str, str]:
         """For each node the shortest end of its name that no other has."""
-        key = id(self.record)
-        if key not in _suffixes:
-            _suffixes.clear()
-            _suffixes[key] = unique_suffixes([node.name for node in self.record.nodes])
-        return _suffixes[key]
+        record, (known, made) = self.record, _suffixes.get(self.evaluation.graph, (None, {}))
+        if known is not record:
+            made = unique_suffixes([node.name for node in record.nodes])
+            _suffixes[self.evaluation.graph] = (record, made)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
