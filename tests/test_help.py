@@ -1,13 +1,17 @@
 """`help`: every command in one table, and each command's manual, within the width of the terminal."""
 
+import re
 from typing import Any
 
 import pytest
 
 import tfdb
+from tfdb import completion
 from tfdb.commands import helping
 from tfdb.prompt import Commands, plain_debugger
 from transcripts import play
+
+OPTION = re.compile(r"(?<![\w-])--?[a-z]+")
 
 
 def own_commands() -> list[str]:
@@ -19,6 +23,14 @@ def own_commands() -> list[str]:
 def test_the_table_names_every_command_of_tfdb() -> None:
     short = {"a", "b", "h", "help", "j", "EOF", "q", "exit", "n", "s", "r", "unt"}
     assert set(own_commands()) - helping.words() <= short
+
+
+def test_the_table_and_the_completion_know_the_options_of_the_manuals() -> None:
+    rows = [row for rows, _ in helping.GROUPS.values() for row in rows]
+    told = {name.split()[0]: set(OPTION.findall(phrase)) for names, phrase in rows for name in names.split(", ")}
+    usage = {name: OPTION.findall(getattr(Commands, f"do_{name}").__doc__.split("\n")[0]) for name in own_commands()}
+    assert not {name for name, options in told.items() if not options <= set(usage.get(name, ()))}
+    assert {name: tuple(usage[name]) for name in completion.OPTIONS} == completion.OPTIONS
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
