@@ -78,7 +78,7 @@ class GraphCommands(PromptBase):
             return [graphs.Source(level.title, level.evaluation.graph) for level in execution.levels], len(
                 execution.levels
             ) - 1
-        tree = parsed(expression)
+        tree = options.parsed(expression)
         if isinstance(tree, ast.Call) and (source := self.traced_for_call(tree)) is not None:
             return [source], 0
         number = 0
@@ -191,18 +191,6 @@ def noted_text(name: str, events: list[traces.Event], python: list[Any], width: 
 def tracing_only(functions: list[Any]) -> list[tuple[str, list[graphrecords.TracingOnly]]]:
     """The lines of Python functions that run only while they are traced, by file."""
     return [(tracingonly.file_of(each), tracingonly.tracing_only(each)) for each in functions]
-
-
-def parsed(expression: str) -> ast.expr:
-    """The expression's tree.
-
-    Raises:
-        TfdbError: it is no Python.
-    """
-    try:
-        return ast.parse(expression, mode="eval").body
-    except SyntaxError as error:
-        raise TfdbError(f"SyntaxError: {error.msg}") from error
 
 
 def arguments_text(tree: ast.Call) -> str:

@@ -1,5 +1,6 @@
 """The rest of a command's line -> its expression and its options, which stand at the end: `pt x[0] -r 0,1`."""
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -28,3 +29,15 @@ def parse(argument: str, flags: Sequence[str] = (), valued: Sequence[str] = ()) 
         if valued and (lacking := re.search(rf"(?:^|\s)({names})$", rest)):
             raise TfdbError(f"{lacking[1]} takes a value")
         return rest, found
+
+
+def parsed(expression: str) -> ast.expr:
+    """The expression's tree.
+
+    Raises:
+        TfdbError: it is no Python.
+    """
+    try:
+        return ast.parse(expression, mode="eval").body
+    except SyntaxError as error:
+        raise TfdbError(f"SyntaxError: {error.msg}") from error

@@ -157,10 +157,7 @@ class TensorCommands(PromptBase):
         Raises:
             TfdbError: there are not two of them.
         """
-        try:
-            tree = ast.parse(arg.strip(), mode="eval").body
-        except SyntaxError as error:
-            raise TfdbError(f"SyntaxError: {error.msg}") from error
+        tree = options.parsed(arg.strip())
         if not isinstance(tree, ast.Tuple) or len(tree.elts) != 2:
             raise TfdbError("tdiff takes two expressions: tdiff A, B")
         first, second = (self.value_of(ast.unparse(each)) for each in tree.elts)
