@@ -116,3 +116,25 @@ def tf() -> Any:
 
     _seed()
     return tensorflow
+
+
+@pytest.fixture
+def keeper() -> Iterator[Any]:
+    """A `Keeper`, installed: what it keeps of the calls is there for post-mortems."""
+    from tfdb.kept import Keeper
+
+    made = Keeper()
+    made.install()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def armed() -> Iterator[Any]:
+    """A session at TensorFlow's doors, as under `python -m tfdb`."""
+    from tfdb import prompt, session
+
+    now = session.current(prompt.make_debugger)
+    now.arm()
+    yield now
+    session.end()

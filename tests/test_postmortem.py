@@ -25,14 +25,6 @@ VECTOR = tf.TensorSpec([None], tf.float32)
 frames_of = functools.partial(frames_in, FILE)
 
 
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper()
-    made.install()
-    yield made
-    made.remove()
-
-
 # -- errors of running graphs --------------------------------------------------------------------------------------
 
 
@@ -626,7 +618,7 @@ def test_a_kept_symbolic_tensor_whose_value_is_wanted_in_eager_code_is_a_leak(lo
     assert "is traced into a graph" not in text
 
 
-def test_an_op_with_lists_of_types_and_shapes_fails_at_the_element_that_is_bad() -> None:
+def test_an_op_with_lists_of_types_and_shapes_fails_at_the_element_that_is_bad(keeper: Keeper) -> None:
     def record(**numbers: int) -> bytes:
         lists = {name: tf.train.Int64List(value=[number]) for name, number in numbers.items()}
         features = {name: tf.train.Feature(int64_list=values) for name, values in lists.items()}
@@ -637,13 +629,8 @@ def test_an_op_with_lists_of_types_and_shapes_fails_at_the_element_that_is_bad()
         return parts["a"] + parts["b"]
 
     rows = [record(a=1, b=2), record(a=3, b=4), record(a=5)]
-    made = Keeper()
-    made.install()
-    try:
-        dataset = tf.data.Dataset.from_tensor_slices(rows).map(parse)
-        wreck = examined(lambda: list(dataset), made)
-    finally:
-        made.remove()
+    dataset = tf.data.Dataset.from_tensor_slices(rows).map(parse)
+    wreck = examined(lambda: list(dataset), keeper)
     frame = frames_of(wreck)[-1]
     assert frame.function == "parse" and frame.names["row"].numpy() == rows[2]
     assert "element 2 fails" in text_of(wreck)

@@ -1,29 +1,18 @@
 """Errors in ops of gradients -> the line of the op they are the gradient of, values; under a session too."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from wrecks import examined, frames_in, text_of
 
-from tfdb import prompt, session
+from tfdb import session
 from tfdb.uncaught import exception_report
 
 MATRIX = tf.TensorSpec([None, None])
 frames_of = functools.partial(frames_in, __file__)
-
-
-@pytest.fixture
-def armed() -> Iterator[session.Session]:
-    """A session at TensorFlow's doors, as under `python -m tfdb`."""
-    now = session.current(prompt.make_debugger)
-    now.arm()
-    yield now
-    session.end()
 
 
 @tf.custom_gradient

@@ -1,7 +1,7 @@
 """Errors out of Keras -> the layer, its settings, who made it, what it was given; and nothing is changed by looking."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,15 +14,6 @@ from tfdb import postmortem, prompt, session
 
 FILE = __file__
 frames_of = functools.partial(frames_in, FILE)
-
-
-@pytest.fixture
-def armed() -> Iterator[session.Session]:
-    """A session at TensorFlow's doors, as under `python -m tfdb`."""
-    now = session.current(prompt.make_debugger)
-    now.arm()
-    yield now
-    session.end()
 
 
 def convolve_a_row() -> None:

@@ -11,14 +11,6 @@ from wrecks import examined, text_of
 from tfdb.kept import Keeper
 
 
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper()
-    made.install()
-    yield made
-    made.remove()
-
-
 def uneven() -> Any:
     return tf.data.Dataset.range(4).map(lambda i: (i, tf.ones([i % 3 + 1])))
 
