@@ -7,6 +7,7 @@ batch is run again, with the weights as they are by then.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,19 +33,21 @@ class Terminations:
         hooked = {owner for owner, _, _ in self.patches.saved}
         for owner, name in internals_keras.nan_callbacks():
             if owner not in hooked:
-                self.patches.replace(owner, "__init__", self.making)
+                maker = next(each for each in owner.__mro__ if "__init__" in vars(each))  # Callback up to Keras 3.12
+                self.patches.replace(maker, "__init__", functools.partial(self.making, owner))
                 self.patches.replace(owner, name, self.ending)
 
     def remove(self) -> None:
         """Leave the callbacks alone.  Idempotent."""
         self.patches.remove()
 
-    def making(self, original: Callable[..., None]) -> Callable[..., None]:
-        """The callback's `__init__`: from here on steps are traced with their gates."""
+    def making(self, owner: type, original: Callable[..., None]) -> Callable[..., None]:
+        """The callback's `__init__`, be it inherited: from here on steps are traced with their gates."""
 
         def __init__(callback: Any, *args: Any, **kwargs: Any) -> None:
             original(callback, *args, **kwargs)
-            watchstops.of(self.session).watching.note_silently()
+            if issubclass(type(callback), owner):
+                watchstops.of(self.session).watching.note_silently()
 
         return __init__
 
