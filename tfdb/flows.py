@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import blame, internals, internals_gate, internals_gradients, tapes
+from . import blame, internals, internals_gate, internals_gradients, sites, tapes
 from .cuts import READS, SHAPE_ONLY, WITHOUT_SLOPE, Cone, Key, Node
 from .report import UserLine
 from .sites import key_of
@@ -250,8 +250,7 @@ class Flow:
         """The user lines on the stack of a node that no tape recorded, outermost first."""
         if isinstance(node.place, Op):
             return list(node.place.stack)
-        lines = internals_gradients.op_stack(node.place) if node.place is not None else ()
-        return [UserLine(*each) for each in lines if blame.is_user_file(each[0])][::-1]
+        return list(sites.lines_of_op(node.place))[::-1] if node.place is not None else []
 
     def site(self, node: Node) -> blame.Site | None:
         """The stack of a node, where it was kept."""
@@ -290,7 +289,4 @@ def kind_of(op: str) -> str:
 
 def line_of_op(op: Any) -> UserLine | None:
     """The innermost user line on the stack that an op of a graph was made on."""
-    for file, line, function in internals_gradients.op_stack(op) if op is not None else ():
-        if blame.is_user_file(file):
-            return UserLine(file, line, function)
-    return None
+    return next(sites.lines_of_op(op), None) if op is not None else None

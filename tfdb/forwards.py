@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import blame, detours, internals, internals_gate, internals_gradients
+from . import blame, detours, internals, internals_gate, sites
 from .internals_graphs import called, nested_graph
 from .report import Frame, UserLine
 
-READS = ("ReadVariableOp", "Identity", "Cast", "ResourceGather", "ResourceGatherNd")
+COPIES = ("ReadVariableOp", "Identity", "Cast")
 DEEP = 8  # functions, branches and loops that are looked into
 
 
@@ -50,7 +50,7 @@ def consumers(tensor: Any, depth: int) -> Iterator[Any]:
             for graph in graphs:
                 if 0 <= index < len(graph.inputs):
                     yield from consumers(graph.inputs[index], depth - 1)
-        elif op.type in READS and op.outputs and op.type not in READS[3:]:
+        elif op.type in COPIES and op.outputs:
             yield from consumers(op.outputs[0], depth)
         elif not is_update(op):
             yield op
@@ -63,7 +63,7 @@ def is_update(op: Any) -> bool:
 
 def stack_of(op: Any) -> list[UserLine]:
     """The user's lines on the stack that made an op, outermost first."""
-    found = [UserLine(*each) for each in internals_gradients.op_stack(op) if blame.is_user_file(each[0])][::-1]
+    found = list(sites.lines_of_op(op))[::-1]
     # AutoGraph runs the body of a loop from the line of its header, in the same function
     following = [*found[1:], None]
     return [
@@ -77,7 +77,7 @@ def frames(stop: Sequence[Frame], graph: Any, variable: Any, loss: UserLine | No
     They have the locals of this step where the stop's own frames are of the same function, else none.
     """
     callers = [(frame.line.file, frame.line.function) for frame in stop[:-1]]
-    used = next((op for op in uses(graph, variable)), None) if variable is not None else None
+    used = next(uses(graph, variable), None) if variable is not None else None
     lines = stack_of(used) if used is not None else []
     lines = [line for line in lines if (line.file, line.function) not in callers]
     if loss is not None and loss not in lines and loss not in [frame.line for frame in stop]:

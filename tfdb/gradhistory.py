@@ -6,7 +6,6 @@ In a graph each step writes one row into a small variable, which costs no call i
 from __future__ import annotations
 
 import itertools
-import re
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,9 @@ import numpy as np
 
 from . import blame, internals_gate, reach
 from .norms import size_of
-from .varnames import name_of
+from .varnames import UNNAMED, name_of
 
 STEPS = 32  # kept
-UNNAMED = re.compile(r"(.*/)?Variable(_\d+)?")  # the program gave no name
 
 
 def users_name(variable: Any, frame: Any) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -17,8 +16,8 @@ from .flows import Flow
 from .report import UserLine
 from .sites import key_of
 from .taperecords import Read, Recording
+from .varnames import UNNAMED, name_of
 
-UNNAMED = re.compile(r"tensor|(.*/)?Variable(_\d+)?")  # the program gave no name
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
 
@@ -332,15 +331,13 @@ def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
 
 def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:
     """The sources' names: a variable's own, else the user's name for the tensor in the innermost user frame."""
-    from .varnames import name_of
-
     frames = blame.user_frames(frame)[-1:]
     places = [names for f in frames for names in (f.f_globals, f.f_locals)]
     local = {id(v): n for names in places for n, v in list(names.items()) if not n.startswith("_")}
     found = []
     for source in sources:
         known = name_of(source) if hasattr(source, "trainable") or hasattr(source, "path") else "tensor"
-        if UNNAMED.fullmatch(known):
+        if known == "tensor" or UNNAMED.fullmatch(known):
             reached = (reach.path_to(source, names, "") for names in reversed(places)) if is_variable(source) else ()
             known = local.get(id(source)) or next(filter(None, reached), known)
         found.append(known)

@@ -49,6 +49,11 @@ def traced(frame: FrameType | None) -> Iterator[Activation]:
     return activations(frame, internals_autograph.generated_lines() or internals_gradients.all_generated_lines())
 
 
+def lines_of_op(op: Any) -> Iterator[UserLine]:
+    """The user's lines on the stack that an op of a graph was made on, innermost first."""
+    return (UserLine(*each) for each in internals_gradients.op_stack(op) if blame.is_user_file(each[0]))
+
+
 def site_in_graph(frame: FrameType | None) -> blame.Site:
     """As `blame.site_of`, for an op that is being added to a graph."""
     owners: list[tuple[str, UserLine]] = []
