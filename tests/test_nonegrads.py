@@ -924,6 +924,21 @@ tape.gradient(loss, [a, b])
     assert report.op in ("Round", "Greater") and len(report.notes) == 1
 
 
+def test_one_write_that_cuts_several_variables_off_is_one_cut(stops: Stops, tmp_path: Path) -> None:
+    run(
+        """
+a = tf.Variable([1., 2.]); b = tf.Variable([1., 2.]); kept = tf.Variable([0., 0.])
+with tf.GradientTape() as tape:
+    kept.assign((a * 2.) * (b * 2.))
+    loss = tf.reduce_sum(kept ** 2)
+tape.gradient(loss, [a, b])
+""",
+        tmp_path,
+    )
+    report = stops.reports[0]
+    assert (report.op, report.variables, report.notes) == ("AssignVariableOp", ("a", "b"), ())
+
+
 def test_nothing_stays_hooked(tf: Any, tmp_path: Path) -> None:
     before = {name: getattr(tf.GradientTape, name) for name in ("gradient", "watch", "_push_tape", "_pop_tape")}
     watching = Watching(Stops())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -72,6 +73,11 @@ class Inquiry:
         flow = Flow(self.log, recording.number if recording else None, since, assigns)
         return flow, flow.cone([t for t in self.question.targets if is_tensor(t)])
 
+    @functools.cached_property
+    def through_writes(self) -> tuple[Flow, Cone]:
+        """The ops behind the targets, and behind what the variables among them were given."""
+        return self.walk(assigns=True)
+
     def answer(self) -> Answer | None:
         """Why the lost ones are; None when the walk sees no reason."""
         cuts = {index: self.cuts_of(index) for index in self.question.lost}
@@ -93,7 +99,7 @@ class Inquiry:
         if self.question.only_unregistered:
             return [cut for cut in found if cut.kind == "unregistered"]
         if found and found[0].kind == "disconnected":
-            flow, cone = self.walk(assigns=True)
+            flow, cone = self.through_writes
             again = find(cone, flow.names(source))
             if any(cut.kind == "assign" for cut in again):
                 self.flow = flow
