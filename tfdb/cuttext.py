@@ -73,7 +73,6 @@ OF_KIND: dict[str, tuple[str, str]] = {
                      "check that the loss uses the model's output, and that these are its variables"),
 }  # fmt: skip
 OUTSIDE = {
-    "stopped": "{op} ran inside tape.stop_recording(): the tape did not see it",
     "before": "{op} ran before the tape was opened{opened}: the tape did not see it",
     "after": "{op} ran outside of the tape opened{opened}: the tape did not see it",
     "": "{op} ran while the tape was not recording",

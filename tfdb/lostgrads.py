@@ -177,9 +177,6 @@ class Inquiry:
         recording = self.question.recording
         if cut.kind != "unrecorded" or recording is None or recording.opened is None:
             return ""
-        line = self.flow.line(cut.node) if cut.node is not None else None
-        if line in recording.stops:
-            return "stopped"
         number = getattr(cut.node and cut.node.place, "number", None)
         before = number is not None and number < recording.began
         return "before" if before else "after"

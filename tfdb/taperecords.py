@@ -50,7 +50,6 @@ class Recording:
     watched: list[Any] = field(default_factory=list)
     used: UserLine | None = None
     asked: list[tuple[str, Any, Callable[[str, Any], None]]] = field(default_factory=list)
-    stops: list[UserLine] = field(default_factory=list)
     logged: bool = False  # the ops since it opened are known
     thread: str = ""  # that it was opened on
 
