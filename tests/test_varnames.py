@@ -111,6 +111,21 @@ def test_variables_that_nothing_of_keras_owns_are_not_searched_for_forever(tf: A
     assert varnames.paths.in_vain["made_each_step"] == varnames.IN_VAIN
 
 
+def test_all_variables_of_a_module_take_two_searches(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables with names of their own are not searched for one by one; Keras' are found by the same searches."""
+    import keras
+
+    layer = keras.layers.Dense(1, name="beside")
+    layer.build((None, 2))
+    made = [tf.Variable([1.0], name=f"block_{number}/w") for number in range(8)]
+    searched = []
+    search = varnames.Paths.search
+    monkeypatch.setattr(varnames.Paths, "search", lambda paths: searched.append(search(paths)))
+    assert [varnames.name_of(each) for each in made] == [f"block_{number}/w" for number in range(8)]
+    assert varnames.name_of(layer.kernel._value) == "beside/kernel"
+    assert len(searched) <= 2
+
+
 def test_what_is_hooked_on_one_thread_or_in_a_graph_is_unhooked_from_any_place(tf: Any) -> None:
     """Op callbacks are each thread's own: taken away elsewhere, or while set aside, they are gone and nothing fails."""
     seen: list[str] = []

@@ -254,10 +254,10 @@ def keras_variable_class() -> type | None:
     return keras_private("keras", "backend.common.variables", "Variable")
 
 
-def keras_owned(values: Sequence[Any]) -> Iterator[tuple[Any, str]]:
-    """The tf.Variable in each Keras variable among some objects, those on each replica too, with the Keras path."""
+def keras_owned(variables: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+    """The tf.Variable in each Keras variable among some variables, those on each replica too, with the Keras path."""
     owner = keras_variable_class()
-    for value in values:
+    for value in variables:
         if owner in type(value).__mro__ and (inner := getattr(value, "_value", None)) is not None:
             yield inner, value.path
             for part in internals_gate.components(inner):
@@ -279,12 +279,22 @@ def is_variable(kind: type) -> bool:
 
 def holders(values: Sequence[Any]) -> list[Any]:
     """The layers, models and modules among some objects."""
+    return of_kinds(values, is_holder)
+
+
+def variables(values: Sequence[Any]) -> list[Any]:
+    """The variables among some objects, TensorFlow's and Keras'."""
+    return of_kinds(values, is_variable)
+
+
+def of_kinds(values: Sequence[Any], wanted: Callable[[type], bool]) -> list[Any]:
+    """The objects whose class is a wanted one; each class is asked about once, for the objects are many."""
     kinds: dict[type, bool] = {}
     found = []
     for value in values:
         kind = type(value)
         if kind not in kinds:
-            kinds[kind] = is_holder(kind)
+            kinds[kind] = wanted(kind)
         if kinds[kind]:
             found.append(value)
     return found

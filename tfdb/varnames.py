@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import internals_rerun
+from . import internals_gate, internals_rerun
 
 UNNAMED = re.compile(r"(.*/)?Variable(_\d+)?")  # the program gave no name; Keras always gives one
 IN_VAIN = 3  # searches for variables of one name that no Keras variable owns, before that name is left alone
@@ -26,7 +26,8 @@ class Paths:
     """What is known of the variables that are alive."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self.known: dict[int, tuple[weakref.ref[Any], str | None]] = {}  # None: no Keras variable owns it
+        self.without: dict[int, weakref.ref[Any]] = {}  # those that the last search found no owner of
         self.attributes: dict[str, set[str]] = {}
         self.search_again = 0.0  # seconds of the monotonic clock: models may have changed by then
         self.in_vain: dict[str, int] = {}
@@ -35,19 +36,40 @@ class Paths:
         """The Keras path of the owner of a tf.Variable, `plain` where no Keras variable owns it."""
         found = self.known.get(id(variable))
         if found is not None and found[0]() is variable:
-            return found[1]
+            return found[1] or plain
         if UNNAMED.fullmatch(plain) or self.in_vain.get(plain, 0) >= IN_VAIN:
             return plain
-        self.known = {key: each for key, each in self.known.items() if each[0]() is not None}
-        for inner, path in internals_rerun.keras_owned(gc.get_objects()):
-            for each in (inner, getattr(inner, "handle", inner)):
-                self.known[id(each)] = weakref.ref(each), path
+        self.search()
         found = self.known.get(id(variable))
-        if found is not None:
-            return found[1]
-        self.in_vain[plain] = self.in_vain.get(plain, 0) + 1
-        self.known[id(variable)] = weakref.ref(variable), plain
-        return plain
+        if found is None:
+            self.in_vain[plain] = self.in_vain.get(plain, 0) + 1
+            found = self.known[id(variable)] = weakref.ref(variable), None
+        return found[1] or plain
+
+    def search(self) -> None:
+        """Look for the owners of all variables; what two searches find without one has none.
+
+        Once is not enough: Keras may be about to take a variable that was just made.
+        """
+        self.known = {key: each for key, each in self.known.items() if each[0]() is not None}
+        alive = internals_rerun.variables(gc.get_objects())
+        for inner, path in internals_rerun.keras_owned(alive):
+            self.known.update((id(each), (weakref.ref(each), path)) for each in with_handle(inner))
+        base = internals_gate.variable_class()  # a Keras variable asked for its handle may draw its first value
+        before, self.without = self.without, {}
+        for each in (part for found in alive if base in type(found).__mro__ for part in with_handle(found)):
+            if id(each) not in self.known:
+                self.without[id(each)] = weakref.ref(each)
+                if id(each) in before and before[id(each)]() is each:
+                    self.known[id(each)] = weakref.ref(each), None
+
+
+def with_handle(variable: Any) -> tuple[Any, Any]:
+    """A variable, and the resource that graphs know it by."""
+    try:
+        return variable, variable.handle
+    except Exception:  # one on several devices has none outside of a replica, and a class may raise
+        return variable, variable
 
 
 paths = Paths()
