@@ -264,7 +264,7 @@ def partings(
                 every[way.name] = probes.run(given, xla=way is xla, every_op=True)
     found, findings, coarse = [], [], coarsest(given)
     if "graph" in every and eager.error is None and "graph" in strays:
-        found += eager_parting(target, logged, every["graph"], given)
+        found += eager_parting(target, logged, every["graph"], given, coarse)
         findings += [] if found else [f"op by op the graph agrees with eager code: {optimised('Grappler', coarse)}"]
     if "graph" in every and "XLA" in every and strays and apart(graph, xla, coarse):
         parted = xla_parting(every["graph"], every["XLA"], coarse)
@@ -286,13 +286,13 @@ def apart(first: Way, second: Way, coarse: float) -> bool:
     return any(difference(first.results[name], second.results[name], coarse).matters for name in names)
 
 
-def eager_parting(target: Target, logged: list[EagerOp], graph: Probe, given: Trace) -> list[Parting]:
+def eager_parting(target: Target, logged: list[EagerOp], graph: Probe, given: Trace, coarse: float) -> list[Parting]:
     """Where the graph's values leave the eager ones."""
     constants = {op.name for op in given.concrete.graph.get_operations() if op.type == "Const"}
     for op, node in probes.paired(logged, graph.nodes):
         outputs = [graph.tensors.get(f"{node.name}:{i}") for i in range(len(op.outputs))]
         for here, there in zip(op.outputs, outputs, strict=True):
-            if there is not None and (gap := difference(here, there, coarsest(given))).matters:
+            if there is not None and (gap := difference(here, there, coarse)).matters:
                 cause = frozen_cause(target, op, node, graph, constants)
                 return [Parting(("eager", "graph"), node.op, "", node.line, gap, cause)]
     lines = {node.line[:2] for node in graph.nodes if node.line is not None}
