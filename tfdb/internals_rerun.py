@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import os
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,16 +15,16 @@ from tfdb.internals import XLA_ATTRIBUTES, layer_classes, private
 from tfdb.internals_gate import keras_private
 from tfdb.sourcemap import is_user
 
-RANDOM_OPS = (
-    "random_uniform",
-    "random_uniform_int",
-    "random_standard_normal",
-    "truncated_normal",
-    "parameterized_truncated_normal",
-    "random_shuffle",
-    "multinomial",
-    "random_gamma",
-    "random_poisson_v2",
+RANDOM_OPS = (  # those that draw from a state of their own, which nobody can read
+    "RandomUniform",
+    "RandomUniformInt",
+    "RandomStandardNormal",
+    "TruncatedNormal",
+    "ParameterizedTruncatedNormal",
+    "RandomShuffle",
+    "Multinomial",
+    "RandomGamma",
+    "RandomPoissonV2",
 )
 
 
@@ -102,9 +103,7 @@ def writes(graph: Any) -> bool:
 
 def random_ops(graph: Any) -> list[str]:
     """The types of the graph's ops that draw from a state of their own, which nobody can read."""
-    stateful = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt", "RandomShuffle",
-                "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal")  # fmt: skip
-    return sorted({node.op for node in node_functions(graph) if node.op in stateful})
+    return sorted({node.op for node in node_functions(graph) if node.op in RANDOM_OPS})
 
 
 def user_line(op: Any) -> tuple[str, int, str] | None:
@@ -309,7 +308,8 @@ def random_makers() -> list[tuple[Any, str]]:
     """The functions that run TensorFlow's stateful random ops: the module and the names in it."""
     private("ops.gen_random_ops", "random_uniform")
     module = sys.modules["tensorflow.python.ops.gen_random_ops"]
-    return [(module, name) for name in RANDOM_OPS if hasattr(module, name)]
+    names = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op).lower() for op in RANDOM_OPS]
+    return [(module, name) for name in names if hasattr(module, name)]
 
 
 def spare_threads() -> int:
