@@ -347,12 +347,15 @@ def map_function(dataset: Any) -> Callable[..., Any] | None:
 
 
 @contextlib.contextmanager
-def eager_functions() -> Iterator[None]:
-    """Within the block a `tf.function` that is called runs as Python, line by line, and needs no thread of a graph."""
+def eager_functions(eagerly: bool = True) -> Iterator[None]:
+    """Within the block a `tf.function` that is called runs as Python, line by line, and needs no thread of a graph.
+
+    With `eagerly` False it runs as a graph there.
+    """
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
+    tf.config.run_functions_eagerly(eagerly)
     try:
         yield
     finally:

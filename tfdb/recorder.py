@@ -138,7 +138,7 @@ class Recorder:
         assert self.probe is not None
         if any(self.log.kinds.get(getattr(value, "_id", -1)) for value in inputs):
             return []
-        with internals_callbacks.without_op_callbacks(), compiling():
+        with internals_callbacks.without_op_callbacks(), internals_gate.eager_functions(False):
             found = self.probe(op, inputs, attrs or ()) or []
         return found if any(kind_of(array) for array in found) else []
 
@@ -314,18 +314,6 @@ def failed_op(error: BaseException) -> str:
     return rest.partition("_device_")[0].partition("}}")[0] or type(error).__name__
 
 
-@contextlib.contextmanager
-def compiling() -> Iterator[None]:
-    """Inside a pass: tf.functions compile as usual in the block."""
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(False)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(True)
-
-
 def calling_concrete(original: Callable[..., Any]) -> Callable[..., Any]:
     """A concrete function's call: its Python source runs, so that ops are seen, and no thread for a graph is needed.
 
@@ -348,10 +336,7 @@ def calling_concrete(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def passing(recorder: Recorder) -> Iterator[None]:
     """The hooks of one pass: eager functions, op and gradient callbacks, variable reads, the random state put back."""
-    import tensorflow as tf
-
     patches = internals.Patches()
-    eagerly = tf.config.functions_run_eagerly()
     for name in internals_gate.READS:
         internals_gate.replace_variable_method(patches, name, recorder.reading)
     internals_gradients.replace_python_calls(patches, recorder.calling_python)
@@ -359,15 +344,16 @@ def passing(recorder: Recorder) -> Iterator[None]:
         patches.replace(owner, name, recorder.drawing)
     patches.replace(internals_gate.iterator_class(), "_create_iterator", replaying.creating)
     patches.replace(internals_rerun.concrete_function_class(), "__call__", calling_concrete)
-    tf.config.run_functions_eagerly(True)
-    aside = internals_autograph.unconverted(), internals_gate.random_state(), internals_callbacks.without_op_callbacks()
-    with np.errstate(all="ignore"), aside[0], aside[1], aside[2]:
-        try:
-            with (
-                internals_gate.gradient_function(recorder.around_gradient),
-                internals_callbacks.op_callback(recorder.on_op),
-            ):
-                yield
-        finally:
-            tf.config.run_functions_eagerly(eagerly)
-            patches.remove()
+    with contextlib.ExitStack() as stack:
+        stack.callback(patches.remove)
+        for aside in (
+            internals_gate.eager_functions(),
+            np.errstate(all="ignore"),
+            internals_autograph.unconverted(),
+            internals_gate.random_state(),
+            internals_callbacks.without_op_callbacks(),
+            internals_gate.gradient_function(recorder.around_gradient),
+            internals_callbacks.op_callback(recorder.on_op),
+        ):
+            stack.enter_context(aside)
+        yield
