@@ -6,18 +6,12 @@ from typing import Any
 
 from tfdb import internals_errors
 from tfdb.internals import private
+from tfdb.internals_gate import inputs_of
 
 
 def flat_element(dataset: Any, element: Any) -> list[Any]:
     """One element of a dataset as the tensors that its functions take."""
     return list(private("data.util.structure", "to_tensor_list")(dataset.element_spec, element))
-
-
-def iterated_dataset(value: Any) -> Any | None:
-    """The dataset behind an iterator made in Python, or None."""
-    if isinstance(value, private("data.ops.iterator_ops", "OwnedIterator")):
-        return value._dataset
-    return None
 
 
 def next_element(iterator: Any, optional: bool = False) -> tuple[list[Any], bool]:
@@ -64,10 +58,9 @@ def resource_of(iterator: Any) -> Any:
 
 def pipeline(dataset: Any) -> list[tuple[Any, Any]]:
     """The functions of a dataset and of those it is made from, source first, each with its input dataset."""
-    found = []
-    for source in dataset._inputs():
+    found, inputs = [], inputs_of(dataset)
+    for source in inputs:
         found += pipeline(source)
-    inputs = dataset._inputs()
     if inputs and not hasattr(dataset, "_dataset"):
         found += [(function, inputs[0]) for function in dataset._functions()]
     return found

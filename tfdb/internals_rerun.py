@@ -243,7 +243,7 @@ def strip(nodes: Any, inputs: set[str]) -> set[str]:
 
 def keras_paths(values: Sequence[Any]) -> dict[int, str]:
     """The paths of the Keras variables among some objects, by the id of the tf.Variable in each."""
-    owner = keras_private("keras", "backend.common.variables", "Variable")
+    owner = keras_variable_class()
     found = [value for value in values if owner in type(value).__mro__]
     return {id(value._value): value.path for value in found if getattr(value, "_value", None) is not None}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, internals_datasets, internals_errors, refetch
+from tfdb import evidence, internals_datasets, internals_errors, internals_gate, refetch
 from tfdb.explain import Reported
 from tfdb.kept import Keeper
 from tfdb.retrace import Scene, Target
@@ -45,7 +45,7 @@ def from_new_pass(
     function: Any, args: Any, kwargs: Any, target: Target, failed: int | None
 ) -> tuple[Scene, str] | None:
     """Try the batches of a new pass over the data one by one; `failed` is the number that failed, from 0, if known."""
-    dataset = internals_datasets.iterated_dataset(iterators(args, kwargs)[0])
+    dataset = internals_gate.iterated(iterators(args, kwargs)[0])
     if dataset is None:
         return None
     repeatable = internals_datasets.is_repeatable(dataset)
@@ -76,7 +76,7 @@ def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
         owners = iterators(call[1], call[2]) if call is not None else [frame.f_locals.get("self")]
         if call is None and frame.f_code.co_name != "_next_internal":
             continue
-        yield from (found for each in owners if (found := internals_datasets.iterated_dataset(each)) is not None)
+        yield from (found for each in owners if (found := internals_gate.iterated(each)) is not None)
 
 
 def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
