@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import site
+import sys
 import sysconfig
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -116,6 +117,26 @@ class Lines:
     def values(self) -> list[Any]:
         """The objects whose lines are kept."""
         return [value for reference, _ in list(self._lines.values()) if (value := reference()) is not None]
+
+    def constructing(self, original: Callable[..., None]) -> Callable[..., None]:
+        """An `__init__` that keeps the user line of the construction."""
+
+        def __init__(made: Any, /, *args: Any, **kwargs: Any) -> None:
+            if self.get(made) is None:
+                self.record(made, sys._getframe(1))
+            original(made, *args, **kwargs)
+
+        return __init__
+
+    def creating(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """A `__new__` that keeps the user line of the construction."""
+
+        def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+            value = make(cls, *args, **kwargs)
+            self.record(value, sys._getframe(1))
+            return value
+
+        return __new__
 
     def drop(self, value: Any) -> None:
         """Forget one object."""

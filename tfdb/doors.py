@@ -55,7 +55,7 @@ def install(
         patches.replace(internals.function_class(), "__call__", calling)
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.tape_class(), "__enter__", skips.entering)
-        patches.replace(internals_gate.dataset_class(), "__init__", constructing)
+        patches.replace(internals_gate.dataset_class(), "__init__", blame.built.constructing)
         patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
         patches.replace(internals_gate.replica_thread_class(), "__init__", replicas.starting)
         patches.replace(internals_gate.replica_thread_class(), "run", replicas.running)
@@ -85,11 +85,11 @@ def install_keras() -> None:
         keras_patches.replace(owner, name, stock_step)
     for owner in internals_layers.built_classes():
         if "__new__" in owner.__dict__:  # Keras reads the signature of a layer's __init__
-            new_patches.replace(owner, creating)
+            new_patches.replace(owner, blame.built.creating)
         else:
-            keras_patches.replace(owner, "__init__", constructing)
+            keras_patches.replace(owner, "__init__", blame.built.constructing)
     for owner, name in internals_gate.loss_containers():
-        keras_patches.replace(owner, name, constructing)
+        keras_patches.replace(owner, name, blame.built.constructing)
 
 
 def uninstall() -> None:
@@ -106,17 +106,6 @@ def uninstall() -> None:
     gate.calls = steps.Calls()
 
 
-def constructing(original: Callable[..., None]) -> Callable[..., None]:
-    """An `__init__` that keeps the user line of the construction."""
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if blame.built.get(self) is None:
-            blame.built.record(self, sys._getframe(1))
-        original(self, *args, **kwargs)
-
-    return __init__
-
-
 def scaling(original: Callable[..., None]) -> Callable[..., None]:
     """A loss-scaling optimizer's `__init__`: from here on a tape's NaN may be a step that is going to be skipped."""
 
@@ -125,17 +114,6 @@ def scaling(original: Callable[..., None]) -> Callable[..., None]:
         original(self, *args, **kwargs)
 
     return __init__
-
-
-def creating(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A `__new__` that keeps the user line of the construction."""
-
-    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
-        value = make(cls, *args, **kwargs)
-        blame.built.record(value, sys._getframe(1))
-        return value
-
-    return __new__
 
 
 def calling(original: Callable[..., Any]) -> Callable[..., Any]:

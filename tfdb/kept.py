@@ -36,13 +36,13 @@ class Keeper:
                 self.patches.replace(internals_errors.iterator_module(), name, self.watching)
             for owner, name in internals_errors.python_error_doors():
                 self.patches.replace(owner, name, self.catching)
-            self.patches.replace(internals_gate.dataset_class(), "__init__", self.constructing)
+            self.patches.replace(internals_gate.dataset_class(), "__init__", self.built.constructing)
             self.catch_up()
         internals_layers.hide_own_frames(True)
         for owner in internals_layers.built_classes():
             if owner not in self.watched and "__new__" in owner.__dict__:
                 self.watched.add(owner)
-                self.new_patches.replace(owner, self.making)
+                self.new_patches.replace(owner, self.built.creating)
 
     def catch_up(self) -> None:
         """Keep what iterators give in the graphs that are being traced already."""
@@ -62,25 +62,6 @@ class Keeper:
         self.built.clear()
         self.batches.clear()
         self.errors.clear()
-
-    def making(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """The `__new__` of layers: the user's line that makes one is kept."""
-
-        def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
-            value = make(cls, *args, **kwargs)
-            self.built.record(value, sys._getframe(1))
-            return value
-
-        return __new__
-
-    def constructing(self, original: Callable[..., None]) -> Callable[..., None]:
-        """The `__init__` of datasets: the user's line that makes one is kept."""
-
-        def __init__(dataset: Any, *args: Any, **kwargs: Any) -> None:
-            self.built.record(dataset, sys._getframe(1))
-            original(dataset, *args, **kwargs)
-
-        return __init__
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of the op that takes an iterator's element: in a graph, the element is kept in resources too."""
