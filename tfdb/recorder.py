@@ -78,11 +78,17 @@ class Recorder:
     """The op callback of a pass; `wanted` are the indices of ops to capture, after the last of which the pass ends."""
 
     def __init__(
-        self, base: FrameType, arguments: Sequence[Any], wanted: Sequence[int] = (), probe: Probe | None = None
+        self,
+        base: FrameType,
+        arguments: Sequence[Any],
+        wanted: Sequence[int] = (),
+        probe: Probe | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self.log = Log()
         self.probe = probe
-        self.draws = Draws()
+        self.draws = draws if draws is not None else Draws()
+        self.draws.position = 0
         self.probed: tuple[int, list[np.ndarray]] | None = None
         self.base = base
         self.wanted = set(wanted)
@@ -94,11 +100,6 @@ class Recorder:
         self.arguments: dict[int, Any] = {}
         self.roots: dict[int, Any] = {}
         self.take(arguments)
-
-    def begin(self, draws: Draws | None) -> None:
-        """Set what the pass's random ops give."""
-        self.draws = draws if draws is not None else self.draws
-        self.draws.position = 0
 
     def take(self, arguments: Sequence[Any]) -> None:
         """Tensors that come from outside of the step: its arguments, elements of a dataset."""
@@ -269,9 +270,8 @@ def run(
     import tensorflow as tf
 
     base = sys._getframe(0)
-    recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe)
-    recorder.begin(draws)
-    current = Pass(drawn=list(drawn or ()), tape=tape, updating=updating, position=lambda: len(recorder.log.events))
+    recorder = Recorder(base, tf.nest.flatten((args, dict(kwargs)), expand_composites=True), wanted, probe, draws)
+    current = Pass(updating, tape, list(drawn or ()), position=lambda: len(recorder.log.events))
     current.rereads, current.take = rereads, recorder.take
     elements = [current.drawn, [element for _, element in replaying.last_drawn.values()]]
     recorder.take(tf.nest.flatten(elements, expand_composites=True))
