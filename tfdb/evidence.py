@@ -42,7 +42,7 @@ class Shown:
 
 def shown_value(name: str, symbol: Any, value: Any) -> Shown:
     """A tensor of a failing line: its value, and what it was traced as."""
-    was = operand("", symbol, "").text.strip() if internals.is_symbolic(symbol) else ""
+    was = kind_of(symbol) if internals.is_symbolic(symbol) else ""
     return Shown(name, tensors.describe_leaf(value), was, made_by(symbol))
 
 
@@ -86,6 +86,11 @@ def operand(name: str, value: Any, origin: str) -> Operand:
     rank = getattr(shape, "rank", 0)
     extents = None if shape is None or rank is None else tuple(None if n is None else int(n) for n in shape)
     return Operand(name, dtype, extents, origin)
+
+
+def kind_of(tensor: Any) -> str:
+    """A tensor's dtype and static shape: `float32(None, 3)`."""
+    return operand("", tensor, "").text.strip()
 
 
 def input_operand(each: Input) -> Operand:

@@ -65,4 +65,4 @@ def inputs(given: Any, built: Lines) -> Iterator[str]:
     for tensor in list(internals_layers.leaves(given))[:MOST_INPUTS]:
         source = internals_layers.made_by(tensor)
         by = f", the output of {source.name}" if source is not None and hasattr(source, "name") else ""
-        yield f"  it was given {evidence.operand('', tensor, '').text.strip()}{by}{made(source, built)}"
+        yield f"  it was given {evidence.kind_of(tensor)}{by}{made(source, built)}"
