@@ -345,8 +345,12 @@ def path_to(wanted: Any, scopes: Sequence[Scope]) -> tuple[str, str, Scope] | No
 
     A name that its own function assigns comes before one that it was only passed as.
     """
-    made = next((each for each in paths_to(wanted, scopes) if is_made_in(each[1], each[2])), None)
-    return made or next(paths_to(wanted, scopes), None)
+    first = None
+    for each in paths_to(wanted, scopes):
+        if is_made_in(each[1], each[2]):
+            return each
+        first = first or each
+    return first
 
 
 def is_made_in(name: str, scope: Scope) -> bool:
