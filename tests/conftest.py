@@ -138,3 +138,15 @@ def armed() -> Iterator[Any]:
     now.arm()
     yield now
     session.end()
+
+
+@pytest.fixture
+def no_watch_left() -> Iterator[None]:
+    """What a program of the test has set with `tfdb.watch()` ends with the test."""
+    from tfdb import doors, normgate
+    from tfdb.told import told
+
+    yield
+    normgate.norms.remove()
+    doors.uninstall()
+    told.forget()

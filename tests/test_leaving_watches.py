@@ -1,26 +1,17 @@
 """At a watch's stop steps are refused, the stack tells callers from frames that are over, and steps are counted on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tfdb
-from tfdb import doors, normgate
-from tfdb.told import told
 from transcripts import play
 
+pytestmark = pytest.mark.usefixtures("no_watch_left")
 CONDITIONS = ["nan", "grad > 5", "grad:w > 5", "loss > 5", "tf.reduce_max(x) > 5"]
 BAD = 2
-
-
-@pytest.fixture(autouse=True)
-def no_watch_left() -> Iterator[None]:
-    yield
-    normgate.norms.remove()
-    doors.uninstall()
-    told.forget()
 
 
 def batches(condition: str) -> list[np.ndarray]:

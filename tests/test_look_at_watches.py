@@ -1,24 +1,17 @@
 """`lt`, `ni`, `graph`, `ps` at a watch's stop: the tensors of the step that tripped, NaN first."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tfdb
-from tfdb import doors, normgate
 from transcripts import play
 
+pytestmark = pytest.mark.usefixtures("no_watch_left")
 X = [[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]]
-
-
-@pytest.fixture(autouse=True)
-def no_watch_left() -> Iterator[None]:
-    yield
-    normgate.norms.remove()
-    doors.uninstall()
 
 
 def rows(output: str) -> list[str]:

@@ -1,16 +1,15 @@
 """Every command's output at 60, 80 and 160 columns: no line is wider, but for what the program's own text forces."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import tfdb
-from tfdb import doors, normgate
 from tfdb.prompt import Commands
 from transcripts import record
 
+pytestmark = pytest.mark.usefixtures("no_watch_left")
 LOOKS = """
     pt features
     pt features -a
@@ -79,13 +78,6 @@ LOOKS = """
     b nowhere.py:3
 """
 FORCED = re.compile(r"\(tfdb\)|> .*\(\d+\)|-> |^\s+\(tfdb\)")  # typed lines, places, the program's source
-
-
-@pytest.fixture(autouse=True)
-def no_watch_left() -> Iterator[None]:
-    yield
-    normgate.norms.remove()
-    doors.uninstall()
 
 
 def session(tf: Any, commands: list[str]) -> str:
