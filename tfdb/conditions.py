@@ -40,11 +40,14 @@ class Watch:
         return self.scope is not None or self.allow is not None
 
     def __str__(self) -> str:
-        parts = [self.kind]
-        parts += [f"in {self.scope.pattern}"] if self.scope else []
+        return " ".join([self.kind, *self.options])
+
+    @property
+    def options(self) -> list[str]:
+        """Its options as they are typed."""
+        parts = [f"in {self.scope.pattern}"] if self.scope else []
         parts += [f"allow {self.allow.pattern}"] if self.allow else []
-        parts += [f"every {self.every}"] if self.every != 1 else []
-        return " ".join(parts)
+        return parts + ([f"every {self.every}"] if self.every != 1 else [])
 
 
 def parse(text: str) -> Watch:

@@ -48,7 +48,7 @@ class Threshold(Watch):
     expression: str = ""
 
     def __str__(self) -> str:
-        return f"{self.condition}{' '.join(['', *options_of(self)])}"
+        return " ".join([self.condition, *self.options])
 
     @property
     def condition(self) -> str:
@@ -72,13 +72,6 @@ class Threshold(Watch):
         """Whether the variable called `name` counts."""
         wanted = all(pattern.search(name) for pattern in (self.names, self.scope) if pattern)
         return wanted and not (self.allow and self.allow.search(name))
-
-
-def options_of(watch: Watch) -> list[str]:
-    """A watch's options as they are typed."""
-    parts = [f"in {watch.scope.pattern}"] if watch.scope else []
-    parts += [f"allow {watch.allow.pattern}"] if watch.allow else []
-    return parts + ([f"every {watch.every}"] if watch.every != 1 else [])
 
 
 def parse(text: str) -> Threshold:
