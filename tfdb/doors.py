@@ -194,9 +194,7 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         if gate.busy or internals_numerics.under_xla():
             with contextlib.nullcontext() if gate.busy else Deferred(None):
                 return original(self, grads, *args, **kwargs)
-        pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
-        gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
-        variables = targets(self, pairs, args, kwargs, len(gradients))
+        pairs, gradients, variables = replaying.given(self, method, grads, args, kwargs)
         frame = sys._getframe(1)
 
         def update(more: Sequence[Any] = (), names: Sequence[str] = ()) -> Any:
@@ -223,15 +221,6 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
         return None
 
     return apply
-
-
-def targets(optimizer: Any, pairs: Any, args: Any, kwargs: Any, count: int) -> list[Any]:
-    """The variables that gradients are applied to, one per gradient."""
-    if pairs is not None:
-        return [variable for _, variable in pairs]
-    given = args[0] if args else kwargs.get("trainable_variables")
-    given = getattr(optimizer, "_trainable_variables", []) if given is None else given
-    return list(given) if len(list(given)) == count else [None] * count
 
 
 def guard(

@@ -16,6 +16,7 @@ import numpy as np
 
 from . import internals_callbacks, internals_gate, steps
 from .conditions import badness
+from .varnames import name_of
 
 local = threading.local()
 REREADING = 60.0  # seconds, at most, that a loop over a dataset is read again for: it may have no end
@@ -118,19 +119,27 @@ def kind_of(value: Any) -> str:
         return ""
 
 
+def given(
+    optimizer: Any, method: str, grads: Any, args: Any, kwargs: Any
+) -> tuple[list[tuple[Any, Any]] | None, list[Any], list[Any]]:
+    """What an optimizer is to apply: its pairs, where it takes pairs; the gradients; the variable of each or None."""
+    if method == "apply_gradients":
+        pairs = [tuple(pair) for pair in grads]
+        return pairs, [g for g, _ in pairs], [v for _, v in pairs]
+    gradients = list(grads)
+    variables = args[0] if args else kwargs.get("trainable_variables")
+    variables = list(getattr(optimizer, "_trainable_variables", []) if variables is None else variables)
+    return None, gradients, variables if len(variables) == len(gradients) else [None] * len(gradients)
+
+
 def apply(
     optimizer: Any, method: str, scaled: bool, original: Callable[..., Any], grads: Any, args: Any, kwargs: Any
 ) -> Any:
     """An optimizer's door: ends the pass when a gradient or, if asked for, an update is bad; else changes nothing."""
-    from .doors import targets
-    from .varnames import name_of
-
     run: Pass = local.current
     if getattr(local, "inside", False):
         return original(optimizer, grads, *args, **kwargs)
-    pairs = [tuple(pair) for pair in grads] if method == "apply_gradients" else None
-    gradients = [g for g, _ in pairs] if pairs is not None else list(grads)
-    variables = targets(optimizer, pairs, args, kwargs, len(gradients))
+    pairs, gradients, variables = given(optimizer, method, grads, args, kwargs)
     names = [name_of(variable) for variable in variables]
     run.scaled = run.scaled or scaled
     run.gradients = list(zip(names, gradients, strict=False))
@@ -148,8 +157,6 @@ def compute_update(
 
     Replicas meet inside of it: the first to come here may go on as the last.
     """
-    from .varnames import name_of
-
     if run.collecting is None:
         run.collecting, run.update_start, run.update_end = [], run.position(), None
     collected = run.collecting
@@ -165,8 +172,6 @@ def compute_update(
 
 def assign(original: Callable[..., Any], method: str, variable: Any, value: Any, args: Any, kwargs: Any) -> Any:
     """A write: of weights left out after a look, of small state done and put back later."""
-    from .varnames import name_of
-
     run: Pass = local.current
     if run.collecting is not None and id(variable) in run.weights:
         run.collecting.append((variable, value))
@@ -246,8 +251,6 @@ def gradient(original: Callable[..., Any], tape: Any, target: Any, sources: Any,
     import tensorflow as tf
 
     run: Pass = local.current
-    from .varnames import name_of
-
     run.losses += [value for value in tf.nest.flatten(target) if kind_of(value)]
     start = run.position()
     gradients = original(tape, target, sources, *args, **kwargs)
