@@ -125,6 +125,10 @@ Y = Operand("weights", "float32", (3,), "a.py:4")
             facts("indices[1,2] = 12 is not in [0, 10)", 3, Operand("ids", "int32", (2, 3), "", "indices")),
             ("ids[1,2] is 12", "10 rows", "0 to 9"),
         ),
+        (
+            facts("segment_ids[4] = 99 is out of range [0, 8)", 3, op="UnsortedSegmentSum"),
+            ("segment_ids[4] is 99", "8 rows", "0 to 7"),
+        ),
         (facts("Received a label value of 4 which is outside the valid range of [0, 4).  Label"), ("4", "0 to 3")),
         (
             facts("'acc' has shape (1,) before the loop, but shape (2,) after one iteration. Use tf.autograph"),

@@ -68,7 +68,9 @@ def shapes(facts: Facts) -> str | None:
 
 def index(facts: Facts) -> str | None:
     """An index outside its table: the position, the value, the table's size."""
-    found = re.search(r"(\w+)(\[[\d, ]*\])? = (-?\d+|\[[-\d, ]+\]) is not in \[0, (\d+)\)", facts.message)
+    found = re.search(
+        r"(\w+)(\[[\d, ]*\])? = (-?\d+|\[[-\d, ]+\]) is (?:not in|out of range) \[0, (\d+)\)", facts.message
+    )
     if found:
         named = {operand.argument: operand for operand in facts.operands}
         name = named["indices"].name if "indices" in named else found[1]
