@@ -264,6 +264,18 @@ def test_of_gradients_that_are_alike_the_bad_one_is_named(watched: Watched, dtyp
     assert [kind for kind in first.bad[: first.watched] if kind] == ["nan" if np.isnan(bad) else "inf"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "complex64", "complex128"])
+@pytest.mark.parametrize("bad", [complex("nan"), complex("inf")])
+def test_every_dtype_is_looked_at_in_eager_code(watched: Watched, dtype: str, bad: complex) -> None:
+    weight = tf.Variable(tf.ones([4], dtype), name="w")
+    value = bad if dtype.startswith("complex") else bad.real
+    watched.start("nan", "inf")
+    weight.assign_sub(tf.ones([4], dtype))
+    assert not watched.trips
+    weight.assign_sub(tf.cast(tf.constant(np.array([0.0, value, 0.0, 0.0])), dtype))
+    assert [trip.reason for trip in watched.trips] == ["nan" if np.isnan(bad) else "inf"]
+
+
 @pytest.mark.parametrize("shape", [(8,), (256, 128)])
 def test_sums_of_finite_values_that_overflow_are_no_trip(watched: Watched, shape: tuple[int, ...]) -> None:
     weights = [tf.Variable(tf.zeros(shape)) for _ in range(3)]

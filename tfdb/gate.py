@@ -345,7 +345,7 @@ def check_eager(place: Place, tensors: Sequence[Any], frame: Any, gradients: Seq
         return
     arrays = tuple(np.asarray(tensor) for tensor in tensors)
     with np.errstate(all="ignore"):
-        if np.isfinite(sum(float(np.sum(array, dtype=np.float64)) for array in arrays if array.dtype.kind != "c")):
+        if np.isfinite(sum(np.sum(array, dtype="c16" if array.dtype.kind == "c" else "f8") for array in arrays)):
             return
     bad = tuple(badness(array) for array in arrays)
     judged = gate.judge(place.kind, bad)
