@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,12 @@ def interrupted(path: Path, options: list[str], typed: str, wait: float = 0.5) -
         cwd=ROOT,
         env=environment(),
     ) as process:
-        return talk(process, typed, wait), process.wait(timeout=60)
+        late = threading.Timer(120, process.kill)
+        late.start()
+        try:
+            return talk(process, typed, wait), process.wait(timeout=60)
+        finally:
+            late.cancel()
 
 
 def talk(process: "subprocess.Popen[str]", typed: str, wait: float) -> str:

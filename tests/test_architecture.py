@@ -28,7 +28,7 @@ ROWS = {
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
         "monitoring", "gate", "replay", "tensors",
-        "graphs", "dumps",
+        "graphs", "dumps", "exits",
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",

@@ -1,12 +1,13 @@
 """TensorFlow's private names for datasets and iterators of a failed call; a part of internals.py, under its rules."""
 
+import gc
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from tfdb import internals_errors
 from tfdb.internals import private
-from tfdb.internals_gate import inputs_of
+from tfdb.internals_gate import inputs_of, iterator_class
 
 
 def flat_element(dataset: Any, element: Any) -> list[Any]:
@@ -54,6 +55,12 @@ def batch_size(dataset: Any) -> int | None:
 def resource_of(iterator: Any) -> Any:
     """The tensor that stands for an iterator in graphs."""
     return iterator._iterator_resource
+
+
+def let_go_of_iterators() -> None:
+    """Free what every eager iterator holds in TensorFlow, after its threads have ended; none gives elements again."""
+    for iterator in [each for each in gc.get_objects() if type(each) is iterator_class()]:
+        iterator._iterator_resource = None
 
 
 def pipeline(dataset: Any) -> list[tuple[Any, Any]]:

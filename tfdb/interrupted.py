@@ -8,6 +8,7 @@ from types import FrameType
 from tfdb import internals_tracing
 from tfdb.commands.base import PromptBase
 from tfdb.errors import Quit
+from tfdb.interrupts import raise_from
 from tfdb.stopping import Stepping
 
 STILL_RUNNING = "\nProgram interrupted in a call that has not come back. (c: wait for it, q: end the process)"
@@ -29,13 +30,14 @@ class InterruptedPrompt(PromptBase):
         if internals_tracing.is_making_error(frame) or self.session.door.handed:
             return  # the call's own door raises what is meant, or has
         if self.session.quitting is not None:
-            raise self.session.quitting
+            raise_from(frame, self.session.quitting)
+            return
         if threading.get_ident() in self.session.at_prompt or self.session.is_foreign():
             raise KeyboardInterrupt
         if not self.session.interrupted or self.session.at_prompt:  # another thread's prompt has it
             return
         self.session.interrupted = False
-        frame = self.user_frame(frame)
+        interrupted, frame = frame, self.user_frame(frame)
         if self.session.stepping is not None and self.session.stepping.kind == "eager":
             self.step_in_eager(frame)
             return
@@ -45,7 +47,9 @@ class InterruptedPrompt(PromptBase):
         sys.settrace(None)
         self.interaction(frame, None)
         if self.quitting:
-            raise Quit(1)
+            self.session.quitting = Quit(1)  # hooks on other threads are to end too
+            raise_from(interrupted, self.session.quitting)
+            return
         if self.trace_function() is not None or self.stopframe is not self.botframe:
             sys.settrace(trace)
 

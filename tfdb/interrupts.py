@@ -7,12 +7,38 @@ interpreter writes each signal's number to a file descriptor at once, though; a 
 import _thread
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 PATIENCE = 1.0  # seconds
+
+
+def raise_from(frame: FrameType | None, error: BaseException) -> None:
+    """Raise an error that ends the program, in a signal handler that has come upon `frame`.
+
+    What is raised within a `__del__` Python prints and forgets; there it is raised as soon as that is over.
+    """
+    outside = None
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            outside = frame.f_back
+        frame = frame.f_back
+    if outside is None:
+        raise error
+
+    def raising(at: FrameType, event: str, arg: Any) -> None:
+        sys.settrace(None)
+        at.f_trace = None
+        at.f_trace_opcodes = False
+        raise error
+
+    outside.f_trace = raising
+    outside.f_trace_opcodes = True
+    sys.settrace(lambda *event: None)
 
 
 class Interrupts:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals, stopping, tapes
+from tfdb import exits, internals, stopping, tapes
 from tfdb.calls import CallDoor
 from tfdb.errors import Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
@@ -361,6 +361,7 @@ _current: list[Session] = []
 def current(make_debugger: Callable[[Session], Any]) -> Session:
     """The process's session; the first caller's `make_debugger` makes it."""
     if not _current:
+        exits.register(end)
         _current.append(Session(make_debugger))
     return _current[-1]
 
