@@ -52,6 +52,8 @@ def _dirt() -> dict[str, Any]:
         tools = [sys.monitoring.get_tool(tool_id) for tool_id in range(6)]
         if mine := [tool for tool in tools if tool and tool.startswith("tfdb")]:
             dirt["sys.monitoring tools"] = mine
+    if finders := [finder for finder in sys.meta_path if type(finder).__module__.split(".")[0] == "tfdb"]:
+        dirt["sys.meta_path"] = finders
     context = sys.modules.get("tensorflow.python.eager.context")
     if context is not None and context.context().op_callbacks:
         dirt["op callbacks"] = list(context.context().op_callbacks)

@@ -34,7 +34,6 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     debugger = now.debugger
     debugger.rcLines.extend(commands)
     debugger.ending = ending = ending or Ending()
-    _undo.append(lambda: stop_watching(now))
     if watches:
         watchstops.of(now).start(watches)
     debugger.start_at_once = bool(watches) or ending.no_prompt
@@ -73,12 +72,6 @@ def while_waiting(now: Session, ending: Ending) -> None:
         now.debugger.message("interrupted: waiting for the call to end (Ctrl-\\ ends the process at once)")
     elif now.interrupted:
         now.debugger.still_running()
-
-
-def stop_watching(now: Session) -> None:
-    """End the watches of a session, if it has had any."""
-    if now.watches is not None:
-        now.watches.watching.stop()
 
 
 def give_back() -> None:

@@ -5,7 +5,6 @@ Importing TensorFlow under a trace function takes several times as long, and no 
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -31,7 +30,6 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self.tracing_wanted = tracing_wanted
         self.awaiting = awaiting
         self.found = found
-        self.searching: set[str] = set()
 
     def install(self) -> None:
         """Watch imports; modules that are there already get their call now."""
@@ -47,24 +45,26 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        if name not in self.searching and self.awaiting():
+        if self.awaiting():
             file = importlib.machinery.PathFinder.find_spec(name, path)
             if file is not None and file.has_location and file.origin is not None:
                 self.found(file.origin)
-        if "." in name or name in self.searching:
+        if "." in name or self not in sys.meta_path:
             return None
-        self.searching.add(name)  # the other finders are asked, each once
-        try:
-            spec = importlib.util.find_spec(name)
-        except ValueError:
-            return None
-        finally:
-            self.searching.discard(name)
+        spec = self.found_by_others(name, path, target)
         if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            return None
+            return spec
         if name in self.after or in_site_packages(spec.origin or ""):
             self.wrap(spec.loader, name)
-            return spec
+        return spec
+
+    def found_by_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> Any:
+        """What the finders behind this one find, each asked once: with several watches, too."""
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find_spec = getattr(finder, "find_spec", None)
+            spec = find_spec(name, path, target) if find_spec is not None else None
+            if spec is not None:
+                return spec
         return None
 
     def wrap(self, loader: Any, name: str) -> None:

@@ -59,7 +59,8 @@ def resource_of(iterator: Any) -> Any:
 
 def let_go_of_iterators() -> None:
     """Free what every eager iterator holds in TensorFlow, after its threads have ended; none gives elements again."""
-    for iterator in [each for each in gc.get_objects() if type(each) is iterator_class()]:
+    iterators: list[Any] = [each for each in gc.get_objects() if type(each) is iterator_class()]
+    for iterator in iterators:
         iterator._iterator_resource = None
 
 

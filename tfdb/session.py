@@ -344,6 +344,8 @@ class Session:
     def close(self) -> None:
         """Take away every hook that is not part of a user's graph."""
         self.closed = True
+        if self.watches is not None:
+            self.watches.watching.stop()
         if self.own is not None:
             self.own.leave_threads()
         for part in self.parts():
