@@ -35,7 +35,7 @@ def batches(shape, batch, bad):
 
 
 def measure(name, rounds):
-    """Seconds of eager steps and of searches for an origin: the first of each in the process, the median of the rest."""
+    """Seconds of eager steps and of searches for an origin: of each the first, and the median of the others."""
     keras.utils.set_random_seed(7)
     model, shape, batch = MODELS[name]()
     model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
