@@ -114,6 +114,7 @@ class BreakpointLines:
         self.on_generated = on_generated
         self.tool = Tool("tfdb breakpoints", 4)
         self.met: dict[int, weakref.ref[CodeType]] = {}
+        self.without: set[str] = set()  # libraries' files without breakpoints; an import runs thousands of functions
 
     @property
     def installed(self) -> bool:
@@ -122,6 +123,7 @@ class BreakpointLines:
 
     def refresh(self, files: Collection[str]) -> None:
         """Breakpoints changed: these files have some now."""
+        self.without.clear()
         if not files:
             self.remove()
             return
@@ -155,9 +157,13 @@ class BreakpointLines:
             self.tool.within(code, "LINE")
         elif self.tool.has(code):
             self.tool.within(code)
+        elif not lines and not is_user(code.co_filename):
+            self.without.add(code.co_filename)
 
     def started(self, code: CodeType, offset: int) -> Any:
         """A code object begins to run for the first time, or goes on after a `yield`."""
+        if code.co_filename in self.without:
+            return monitoring.DISABLE
         if not self.tool.has(code):
             self.meet(code)
         if GENERATED_FILE not in code.co_filename:
