@@ -490,3 +490,18 @@ def test_a_breakpoint_on_an_op_set_at_a_graph_stop_ends_cleanly(script: Any) -> 
     done = run("-m", "tfdb", script(FAILING.replace("tf.ones([3])", "tf.ones([2])")), typed=typed)
     assert done.status == 0, done.err
     assert "after op:AddV2" in done.out and "Traceback" not in done.err
+
+
+def test_without_a_prompt_an_error_is_told_by_the_users_frames_and_the_screen(tmp_path: Path) -> None:
+    path = tmp_path / "step.py"
+    path.write_text(
+        "import tensorflow as tf\n\n@tf.function\ndef step(z):\n    return tf.gather(z, [5])\n\nstep(tf.ones((2, 3)))\n"
+    )
+    done = run("-m", "tfdb", "--no-prompt", path)
+    assert done.status == 1
+    told = done.err[done.err.index("Traceback") :]
+    assert (
+        told == f'Traceback (most recent call last):\n  File "{path}", line 7, in <module>\n    step(tf.ones((2, 3)))\n'
+    )
+    assert "indices[0] is 5" in done.out and "step.py:5 step()" in done.out
+    assert "Detected at node" not in done.out and "`full`" not in done.out

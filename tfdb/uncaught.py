@@ -13,7 +13,7 @@ from tfdb.sourcemap import is_hidden
 
 
 def after_error(error: BaseException, ending: Any) -> None:
-    """Post-mortem of a program's uncaught error, its report where one is wanted; without a prompt its traceback too."""
+    """Post-mortem of a program's uncaught error, its report where one is wanted; without a prompt the user's frames."""
     if not ending.no_prompt and ending.path is None:
         post_mortem(error)
         return
@@ -24,9 +24,16 @@ def after_error(error: BaseException, ending: Any) -> None:
     if not ending.no_prompt:
         open_prompt(wreck, now)
         return
-    traceback.print_exception(error)
-    for line in postmortem_lines(wreck, render.terminal_width()):
+    sys.stderr.write("".join(users_traceback(error)))
+    sys.stderr.flush()
+    for line in postmortem_lines(wreck, render.terminal_width(), at_prompt=False):
         now.debugger.message(line)
+
+
+def users_traceback(error: BaseException) -> list[str]:
+    """The lines of the error's traceback, without libraries' frames and without its text, which the screen has."""
+    entries = [entry for entry in traceback.extract_tb(error.__traceback__) if not is_hidden(entry.filename)]
+    return ["Traceback (most recent call last):\n", *traceback.format_list(entries)] if entries else []
 
 
 def exception_report(wreck: postmortem.Wreck) -> Report:

@@ -106,20 +106,20 @@ class ErrorCommands(PromptBase):
             self.message(self.wreck.full.rstrip())
 
 
-def postmortem_lines(wreck: postmortem.Wreck, width: int) -> list[str]:
-    """The lines above the prompt: error, place, values, explanation, and where the values are from."""
+def postmortem_lines(wreck: postmortem.Wreck, width: int, at_prompt: bool = True) -> list[str]:
+    """The lines above the prompt: error, place, values, explanation, where the values are from, and what shows more."""
     reported = wreck.reported
     layer = f" (in {reported.layer})" if reported.layer else ""
     lines = [f"{wreck.facts.error}: {reported.message}{layer}" if reported.message else wreck.facts.error]
     if wreck.origin is not None:
-        return [*lines, *screens.watch_screen(wreck.origin, width).splitlines(), f"  {WHOLE}"]
+        return [*lines, *screens.watch_screen(wreck.origin, width).splitlines(), *[f"  {WHOLE}"] * at_prompt]
     lines += ["  " + line for line in place_lines(wreck)]
     lines += ["  " + line for line in wreck.layer]
     lines += ["  " + line for line in value_lines(wreck, width - 2)]
     if wreck.sentence:
         lines.append(f"  {wreck.sentence}")
     lines += [f"  {note}" for note in wreck.notes]
-    if len(wreck.full) > 1500:
+    if len(wreck.full) > 1500 and at_prompt:
         lines.append(
             "  `full` shows TensorFlow's whole message" if reported.node else "  `full` shows the whole traceback"
         )
