@@ -39,7 +39,7 @@ ROWS = {
         "failures", "stages", "reach", "symbols", "kept", "origins", "retrace", "refetch", "scenes", "forwardops",
         "kerasfacts",
         "evidence", "postmortem",
-        "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild",
+        "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild", "sources",
         "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "phases",
         "steptraces", "traceable", "tracingonly",
     },

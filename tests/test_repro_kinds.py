@@ -27,7 +27,15 @@ if sys.argv[1] == "lambda":
     fold(tf.ones([9]))
 cache = Cache()
 cache.step(tf.ones([3]))
-print(cache.kept + 1.0)
+if sys.argv[1] == "module":
+    print(cache.kept + 1.0)
+
+
+def shown():
+    return cache.kept + 1.0
+
+
+print(shown())
 """
 
 
@@ -40,6 +48,11 @@ def test_a_lambda_is_written_under_its_name(tmp_path: Path) -> None:
     told = session(tmp_path, "lambda")
     assert "run in a fresh process: the same: InvalidArgumentError: Input to reshape" in told
     assert "return fold(" in (tmp_path / "bug.py").read_text()
+
+
+def test_a_call_that_did_not_fail_is_not_taken_for_the_failing_one(tmp_path: Path) -> None:
+    told = session(tmp_path, "module")
+    assert "*** this error is not of a call of a tf.function, and no frame here can be run again" in told
 
 
 def test_a_file_that_fails_otherwise_is_not_left(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def traced(target: Target, twins: Sequence[Any], notes: list[str]) -> tuple[Trac
     import tensorflow as tf
 
     known = [each for each in (target.wrapped, *reversed(twins)) if each is not None and internals_rerun.traces(each)]
-    function = known[0] if known else tf.function(target.function)
+    function = known[0] if known else tf.function(target.function, input_signature=target.signature or None)
     try:
         had = len(internals_rerun.traces(function))
         given = probes.trace(function, target.args, target.kwargs)

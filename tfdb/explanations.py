@@ -352,7 +352,8 @@ def assertion(facts: Facts) -> str | None:
     named = [operand.told for operand in known if not operand.name.startswith("data[")]
     values = "; ".join(f"{name} is {value}" for name, value in given)
     more = "; ".join(part for part in (values, " and ".join(named)) if part)
-    return f"A check did not hold: {'; '.join(dict.fromkeys(filter(None, text)))}{f' ({more})' if more else ''}."
+    said = "; ".join(dict.fromkeys(filter(None, text))) or facts.message.split("assertion failed")[1].strip(" :[].")
+    return f"A check did not hold: {said}{f' ({more})' if more else ''}."
 
 
 RULES: tuple[Callable[[Facts], str | None], ...] = (

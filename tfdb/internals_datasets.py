@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any
 
 from tfdb import internals_errors
-from tfdb.internals import private
+from tfdb.internals import private, structured_function
 from tfdb.internals_gate import inputs_of, iterator_class
 
 
@@ -77,6 +77,24 @@ def pipeline(dataset: Any) -> list[tuple[Any, Any]]:
 def user_function(wrapper: Any) -> Callable[..., Any]:
     """The user's function in a tf.data wrapper."""
     return wrapper._func
+
+
+def spec_of(value: Any) -> Any:
+    """The spec of a value, structures and all."""
+    return private("data.util.structure", "type_spec_from_value")(value)
+
+
+def makes_datasets(wrapper: Any) -> bool:
+    """Whether a function of a dataset makes a dataset of each element."""
+    return isinstance(wrapper.output_structure, private("data.ops.dataset_ops", "DatasetSpec"))
+
+
+def reduction(frame: FrameType) -> tuple[Any, Any, tuple[Any, ...]] | None:
+    """Of the frame of a dataset's `reduce`: its function, the dataset, and the state it began with."""
+    names = frame.f_locals
+    if frame.f_code.co_name != "reduce" or not isinstance(names.get("wrapped_func"), structured_function()):
+        return None
+    return names["wrapped_func"], names["self"], (names["initial_state"],)
 
 
 def first_batch(frame: FrameType) -> tuple[Any, Any] | None:

@@ -67,16 +67,16 @@ def loop_arguments(frame: FrameType) -> tuple[Any, Any] | None:
     return None
 
 
-def dataset_function(frame: FrameType) -> tuple[Any, Any] | None:
-    """Of the frame that traces a tf.data function, its input dataset and the placeholders of one element of it."""
+def dataset_function(frame: FrameType) -> tuple[Any, Any, Any] | None:
+    """Of the frame that traces a tf.data function: that, its input dataset, and placeholders of one element of it."""
     if frame.f_code.co_name != "wrapper_helper" or "args" not in frame.f_locals:
         return None
     for caller in outward(frame):
         if caller.f_code.co_name == "__init__" and isinstance(
             caller.f_locals.get("self"), internals.structured_function()
         ):
-            dataset = caller.f_locals.get("dataset")
-            return (dataset, list(frame.f_locals["args"])) if dataset is not None else None
+            dataset, function = caller.f_locals.get("dataset"), caller.f_locals.get("func")
+            return (function, dataset, list(frame.f_locals["args"])) if dataset is not None else None
     return None
 
 

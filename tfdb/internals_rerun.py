@@ -40,6 +40,13 @@ def python_function(function: Any) -> Callable[..., Any]:
     return function if inner is None else internals_gate.original_function(inner)
 
 
+def is_exact(spec: Any) -> bool:
+    """Whether all dimensions in a structure of specs are known."""
+    import tensorflow as tf
+
+    return all(part.shape.is_fully_defined() for part in tf.nest.flatten(spec, expand_composites=True))
+
+
 def compiles(function: Any) -> bool:
     """Whether a `tf.function` was made with `jit_compile=True`."""
     return bool(getattr(function, "_jit_compile", False))

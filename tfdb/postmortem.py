@@ -47,7 +47,8 @@ class Wreck:
     """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from.
 
     `origin` is the report on the bad value that the error is about, as a watch's; `layer` are lines on the Keras layer
-    that it came from, `owner`.
+    that it came from, `owner`.  `given` is the call of a dataset's function that failed; `calls` are the `tf.function`s
+    that were being called, the innermost first.
     """
 
     failure: Failure
@@ -60,6 +61,8 @@ class Wreck:
     origin: Report | None = None
     layer: tuple[str, ...] = ()
     owner: Any = None
+    given: refetch.Given | None = None
+    calls: tuple[Any, ...] = ()
 
     @property
     def sentence(self) -> str | None:
@@ -134,7 +137,9 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     facts = Facts(kind, reported.body, place_of(failure.user), text_of(failure.user), reported.op)
     full = OWN_PLACE.sub("", "".join(traceback.format_exception(failure.error)))
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
-    return Wreck(failure, reported, facts, entries, (), notes + evidence.position(failure.deepest), full)
+    calls = [call for f in internals_errors.outward(failure.deepest) if (call := internals_errors.function_call(f))]
+    notes += evidence.position(failure.deepest)
+    return Wreck(failure, reported, facts, entries, (), notes, full, calls=tuple(function for function, _, _ in calls))
 
 
 def internals_errors_class(error: BaseException) -> bool:
@@ -182,7 +187,7 @@ def traced_wreck(wreck: Wreck) -> Wreck:
     found = values.of(collector.tensors)
     lives = [live(frame, found) for frame in frames]
     entries = wreck.entries[: failure.inside] + tuple((frame, frame.lineno) for frame in lives)
-    whole = replace(wreck, entries=entries)
+    whole = replace(wreck, entries=entries, given=values.given)
     whole = replace(whole, facts=replace(whole.facts, elements=values.from_dataset))
     whole = forwardops.relanded(whole)
     known = any(not internals.is_symbolic(value) for value in found)
@@ -245,10 +250,10 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     found = scenes.scene_of(wreck.failure.deepest, wreck.reported, dry, keeper)
     if found is None:
         return graph_alone(with_places(wreck))
-    scene, note = found
+    scene, note = found.scene, found.note
     if not scene.certain:
         note += "; the op did not fail again by itself, they are of its last pass"
-    return with_scene(replace(wreck, notes=(note, *wreck.notes)), scene)
+    return with_scene(replace(wreck, notes=(note, *wreck.notes), given=found.given), scene)
 
 
 def with_stage(wreck: Wreck, keeper: Keeper | None) -> Wreck:

@@ -80,6 +80,8 @@ def run(given: Trace, *, xla: bool, every_op: bool = False) -> Probe:
     """
     import tensorflow as tf
 
+    if xla:
+        refuse_for_xla(given)
     nodes: list[Node] = []
     names: list[str] = []
     given_names: list[str] = []
@@ -103,6 +105,17 @@ def run(given: Trace, *, xla: bool, every_op: bool = False) -> Probe:
     values = [*(passed if every_op else ()), *fetched]
     arrays = {name: np.asarray(value) for name, value in zip([*given_names, *names], values, strict=True)}
     return Probe(tuple(outputs), by, arrays, tuple(nodes))
+
+
+def refuse_for_xla(given: Trace) -> None:
+    """Raise where an input is of a type that XLA does not refuse by itself: it ends the process over it.
+
+    Raises:
+        TypeError: an input is a string or a variant (a dataset, a TensorArray).
+    """
+    taken = {symbol.dtype.name for symbol in given.concrete.graph.inputs} & {"string", "variant"}
+    if taken:
+        raise TypeError(f"XLA compiles no graph that takes a {' or a '.join(sorted(taken))}")
 
 
 def imported(given: Trace, passed: Sequence[Any]) -> tuple[list[Any], list[Any]]:

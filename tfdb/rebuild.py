@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
-import linecache
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -24,28 +23,30 @@ import numpy as np
 from tfdb import internals, internals_gate, internals_rerun, tracingonly
 from tfdb.errors import TfdbError
 from tfdb.sourcemap import in_site_packages, is_hidden
+from tfdb.sources import (
+    Scope,
+    assigned,
+    bodies,
+    building,
+    import_of,
+    lambda_text,
+    loaded,
+    module_tree,
+    sets_up,
+)
 
-SETUP = ("compile", "build", "add", "adapt", "load_weights", "set_weights")  # calls that belong to an object's making
 LITERAL = 2000  # characters of a literal, at most
 DEPTH = 3  # attributes followed from a name to an object
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where names are looked up: those of a running function (its name; "" for a module), and its file."""
-
-    filename: str
-    names: Mapping[str, Any]
-    function: str = ""
 
 
 @dataclass
 class Rebuilt:
     """The text so far: imports, then statements; `arrays` are saved beside it.
 
-    `objects` and `variables` are the names that have state.
+    `objects` and `variables` are the names that have state; `saved` is what the arrays are called in the text.
     """
 
+    saved: str = "saved"
     imports: list[str] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -95,20 +96,32 @@ class Rebuilt:
             self.done.add(name)
             self.imports.append(f"import {value.__name__} as {name}")
         elif isinstance(plain, FunctionType) and is_own(plain.__code__.co_filename):
-            self.function(plain, scope)
             if plain.__name__ == "<lambda>":
+                self.anonymous(name, plain, value, scope)
+                return
+            self.function(plain, scope)
+            if plain.__name__ != name or not decorated(plain, value):
                 self.done.add(name)
-                if not is_built_by(name, self.statements[-1]):
-                    raise TfdbError(f"{name}: its lambda cannot be cut out of the line that it stands in")
-            elif plain.__name__ != name or not decorated(plain, value):
-                self.done.add(name)
-                jit = ", jit_compile=True" if internals_rerun.compiles(value) else ""
-                made = f"tf.function({plain.__name__}{jit})" if plain is not value else plain.__name__
-                self.statements.append(f"{name} = {made}")
+                self.statements.append(f"{name} = {wrapped(plain.__name__, plain, value)}")
         elif isinstance(value, type) and is_own(sys.modules[value.__module__].__dict__.get("__file__") or ""):
             self.source(name, value, class_names(value), Scope(scope.filename, class_scope(value, scope)))
         else:
             self.value(name, value, scope)
+
+    def anonymous(self, name: str, function: FunctionType, value: Any, scope: Scope) -> None:
+        """Add a lambda, or what it was made into, under a name."""
+        self.done.add(name)
+        inner = scope_of(function, scope)
+        for statement in building(name, Scope(inner.filename, scope.names, scope.function)):
+            if any(isinstance(node, ast.Lambda) for node in ast.walk(statement)):
+                self.needed(sorted((names_of(function.__code__) | loaded(statement)) - {name}), inner)
+                self.statements.append(ast.unparse(statement))
+                return
+        text = lambda_text(function)
+        if text is None:
+            raise TfdbError(f"{name}: its lambda cannot be cut out of the line that it stands in")
+        self.needed(sorted(names_of(function.__code__) - {name}), inner)
+        self.statements.append(f"{name} = {wrapped(text, function, value)}")
 
     def value(self, name: str, value: Any, scope: Scope) -> None:
         """Add a name for a value: as a literal or array where it is one, else by the statements that built it."""
@@ -150,7 +163,7 @@ class Rebuilt:
             return self.tensor(value, key)
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             self.arrays[key] = np.array(value)
-            return f"saved[{key!r}]" + ("[()]" if isinstance(value, np.generic) else "")
+            return f"{self.saved}[{key!r}]" + ("[()]" if isinstance(value, np.generic) else "")
         if isinstance(value, float) and not np.isfinite(value):
             return f'float("{value}")'
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -190,9 +203,9 @@ class Rebuilt:
             return checked(f"tf.constant({array.tolist()!r})", key)
         if array.dtype.kind == "V" or array.dtype.type.__module__ != "numpy":  # bfloat16 and its kin
             self.arrays[key] = array.view(f"u{array.dtype.itemsize}")
-            return f"tf.bitcast(saved[{key!r}], tf.{value.dtype.name})"
+            return f"tf.bitcast({self.saved}[{key!r}], tf.{value.dtype.name})"
         self.arrays[key] = np.array(array)
-        return f"tf.constant(saved[{key!r}])"
+        return f"tf.constant({self.saved}[{key!r}])"
 
 
 def checked(text: str, key: str) -> str:
@@ -207,6 +220,12 @@ def is_own(filename: str) -> bool:
     return bool(filename) and not is_hidden(filename) and not in_site_packages(filename)
 
 
+def wrapped(text: str, function: FunctionType, value: Any) -> str:
+    """The text of a function made into the `tf.function` that the value is, where it is one."""
+    jit = ", jit_compile=True" if internals_rerun.compiles(value) else ""
+    return text if function is value else f"tf.function({text}{jit})"
+
+
 def decorated(function: FunctionType, value: Any) -> bool:
     """Whether the function's source already makes the value: it is the function, or a decorator line made it."""
     return function is value or inspect.getsource(function).lstrip().startswith("@")
@@ -217,15 +236,6 @@ def names_of(code: CodeType) -> set[str]:
     inner = [names_of(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     read = {str(each.argval) for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return (read | set(code.co_freevars)).union(*inner)
-
-
-def loaded(tree: ast.AST) -> set[str]:
-    """The names that a piece of source reads where it stands: of functions only what runs when they are defined."""
-    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
-        parts = [*tree.decorator_list, tree.args, *([tree.returns] if tree.returns else [])]
-        return set().union(*(loaded(part) for part in parts))
-    own = {tree.id} if isinstance(tree, ast.Name) and isinstance(tree.ctx, ast.Load) else set()
-    return own.union(*(loaded(part) for part in ast.iter_child_nodes(tree)))
 
 
 def scope_of(function: FunctionType, outer: Scope) -> Scope:
@@ -253,91 +263,6 @@ def class_scope(owner: type, outer: Scope) -> dict[str, Any]:
     for method in methods(owner):
         names.update(scope_of(method, outer).names)
     return names
-
-
-def module_tree(filename: str) -> ast.Module:
-    """The syntax tree of a file of the program; empty when it cannot be read."""
-    try:
-        return ast.parse("".join(linecache.getlines(filename)))
-    except SyntaxError:
-        return ast.Module([], [])
-
-
-def import_of(name: str, filename: str) -> str | None:
-    """The import statement of the file that binds the name, reduced to it."""
-    for node in ast.walk(module_tree(filename)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if (alias.asname or alias.name.split(".")[0]) == name:
-                    return ast.unparse(ast.Import([alias]))
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return ast.unparse(ast.ImportFrom(node.module, [alias], 0))
-    return None
-
-
-def sets_up(call: ast.expr, scope: Scope) -> bool:
-    """Whether this is a call like `tf.random.set_seed(1)`: of a module's function that sets something for all."""
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
-        return False
-    root: ast.expr = call.func
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    is_module = isinstance(root, ast.Name) and isinstance(scope.names.get(root.id), ModuleType)
-    return is_module and call.func.attr.startswith(("set_", "enable_", "disable_"))
-
-
-def building(name: str, scope: Scope) -> list[ast.stmt]:
-    """The statements that assign the name, and calls on it that belong to its making, in order.
-
-    They are those of the scope's own function where it has any, else of the first function or module of its file.
-    """
-    return next((found for node in bodies(scope) if (found := assigned(name, node))), [])
-
-
-def bodies(scope: Scope) -> list[ast.Module | ast.FunctionDef]:
-    """The module and the functions of a scope's file, the scope's own first."""
-    nodes = ast.walk(module_tree(scope.filename))
-    found = [node for node in nodes if isinstance(node, ast.Module | ast.FunctionDef)]
-    return sorted(found, key=lambda node: getattr(node, "name", "") != scope.function)
-
-
-def assigned(name: str, node: ast.Module | ast.FunctionDef) -> list[ast.stmt]:
-    """What a function or module makes the name's object by; empty where it does not assign the name."""
-    found = [statement for statement in straight(node.body) if builds(name, statement)]
-    return found if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found) else []
-
-
-def straight(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body that run once with it: those inside of `with`, and of `if __name__ == …`, too."""
-    for statement in body:
-        if isinstance(statement, ast.With) or (isinstance(statement, ast.If) and "__name__" in loaded(statement.test)):
-            yield from straight(statement.body)
-        else:
-            yield statement
-
-
-def is_built_by(name: str, text: str) -> bool:
-    """Whether the statements of the text assign the name."""
-    try:
-        return any(builds(name, statement) for statement in ast.parse(text).body)
-    except SyntaxError:
-        return False
-
-
-def builds(name: str, statement: ast.stmt) -> bool:
-    """Whether the statement assigns the name or sets its object up."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target))
-    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
-        return False
-    called = statement.value.func
-    return (
-        isinstance(called, ast.Attribute) and called.attr in SETUP
-        and isinstance(called.value, ast.Name) and called.value.id == name
-    )  # fmt: skip
 
 
 def path_to(wanted: Any, scopes: Sequence[Scope]) -> tuple[str, str, Scope] | None:

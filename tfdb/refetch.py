@@ -8,7 +8,7 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -31,6 +31,19 @@ def aside() -> Iterator[None]:
             yield
     finally:
         sys.settrace(trace)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """A function of a dataset and the arguments it failed on: the parts of one element, `what` says of which.
+
+    `signature` are the specs that it was traced with, one for each argument.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    what: str
+    signature: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +98,52 @@ def run_clone(clone: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> BaseEx
     return None
 
 
-def run_elements(wrapper: Any, dataset: Any, target: Target) -> tuple[Scene, int] | None:
-    """Call a function of a dataset on its elements up to the one that fails; that element's number, from 0.
+def run_elements(
+    wrapper: Any, dataset: Any, target: Target, began_with: tuple[Any, ...] = ()
+) -> tuple[Scene, Given] | None:
+    """Call a function of a dataset on its elements up to the one that fails; a reduction's `began_with` its state.
 
     A new pass over the data: where it is shuffled, another element may come first.
     """
     import tensorflow as tf
 
-    spec = dataset.element_spec
-    signature = list(spec) if isinstance(spec, tuple) else [spec]
+    spec, state = dataset.element_spec, began_with
+    spread = isinstance(spec, tuple) and not state
+    signature = (*map(internals_datasets.spec_of, state), *(spec if spread else (spec,)))
     retrace = Retrace(target, False, ())
     began = time.monotonic()
     with aside(), retrace.installed():
-        function = tf.function(internals_datasets.user_function(wrapper), input_signature=signature)
+        user = internals_datasets.user_function(wrapper)
+        function = tf.function(user, input_signature=list(signature))
         retrace.clones[id(function)] = function
         try:
             for number, element in enumerate(dataset):
+                args = (*state, *(element if spread else (element,)))
                 try:
-                    function(*(element if isinstance(spec, tuple) else (element,)))
+                    result = function(*args)
                 except Exception:
-                    return (retrace.found, number) if retrace.found is not None else None
+                    given = Given(user, args, f"element {number}", signature)
+                    return (retrace.found, given) if retrace.found is not None else None
+                state = (result,) if state else ()
                 if time.monotonic() - began > SECONDS:
                     return None
         except Exception:
             return None
     return None
+
+
+def made_of_elements(wrapper: Any, dataset: Any) -> list[Any]:
+    """What a function makes of the elements of a dataset, called eagerly, as far as it can be had in time."""
+    function, spec = internals_datasets.user_function(wrapper), dataset.element_spec
+    began, made = time.monotonic(), list[Any]()
+    try:
+        for element in dataset:
+            made.append(function(*(element if isinstance(spec, tuple) else (element,))))
+            if time.monotonic() - began > SECONDS / 4:
+                break
+    except Exception:  # it may need what only a graph has
+        return made
+    return made
 
 
 def run_batches(

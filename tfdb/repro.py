@@ -5,12 +5,14 @@ The file holds the program's own source of what the call needs; arguments and va
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
@@ -21,28 +23,29 @@ import numpy as np
 from tfdb import compare, internals_rerun, probes, render, rerun, state
 from tfdb.errors import TfdbError
 from tfdb.explain import report
-from tfdb.rebuild import Rebuilt, Scope, path_to
+from tfdb.rebuild import Rebuilt, path_to
 from tfdb.rerun import Target
 from tfdb.sourcemap import is_hidden
+from tfdb.sources import Scope
 
 CHECK_SECONDS = 300  # for the new process, TensorFlow's import and XLA's compilation included
 
 SAME, ALIKE, DIFFERENT = "the same", "the same kind of error, in other words", "NOT the same"
 
 RESTORE = '''
-def restore(variables, key):
+def @restore@(variables, key):
     """Give variables, in order, the values that were saved under `key`; False when some of them are not made yet."""
-    count = int(saved[f"{key}/count"])
+    count = int(@saved@[f"{key}/count"])
     if len(variables) < count:
         return False
     for index, variable in enumerate(variables[:count]):
-        value = saved[f"{key}/{index}"]
+        value = @saved@[f"{key}/{index}"]
         dtype = tf.as_dtype(variable.dtype)
         variable.assign(tf.constant(value) if value.dtype == dtype.as_numpy_dtype else tf.bitcast(value, dtype))
     return True
 '''
 FINITE = '''
-def assert_finite(values, what):
+def @assert_finite@(values, what):
     """No value may hold nan or an infinity."""
     for index, value in enumerate(tf.nest.flatten(values, expand_composites=True)):
         array = np.asarray(value)
@@ -50,11 +53,11 @@ def assert_finite(values, what):
             assert np.isfinite(array).all(), f"{what} {index} holds nan or inf: {array}"
 '''
 EQUAL = '''
-def assert_as_saved(values):
+def @assert_as_saved@(values):
     """The results must be those that were saved."""
     for index, value in enumerate(tf.nest.flatten(values, expand_composites=True)):
-        if f"result/{index}" in saved:
-            np.testing.assert_allclose(np.asarray(value), saved[f"result/{index}"], rtol=1e-5)
+        if f"result/{index}" in @saved@:
+            np.testing.assert_allclose(np.asarray(value), @saved@[f"result/{index}"], rtol=1e-5)
 '''
 
 MARK = "\x1etfdb "  # before what the fresh process tells of its end
@@ -69,16 +72,16 @@ print({mark!r} + json.dumps(told))
 """
 
 WARM = """
-def restored():
+def @restored@():
     return all([
 {restores}    ])
 
-if not restored():  # some variables come with the first call
+if not @restored@():  # some variables come with the first call
     try:
-        call()
+        @call@()
     except Exception:
         pass
-    restored()
+    @restored@()
 """
 
 
@@ -148,7 +151,7 @@ def write(
         TfdbError: something that the call needs cannot be written, the message names it; or the call ends otherwise in
             a fresh process, and there is no file then.
     """
-    rebuilt = Rebuilt()
+    rebuilt = Rebuilt(saved=free("saved", visible(target, scopes)))
     with state.set_aside(target.at_call):
         call = calling(rebuilt, target, scopes)
         objects = dict(stateful(rebuilt.objects))
@@ -173,8 +176,6 @@ def write(
 
 def calling(rebuilt: Rebuilt, target: Target, scopes: Sequence[Scope]) -> str:
     """Add what the call needs; the expression that makes it."""
-    import inspect
-
     for filename in dict.fromkeys(scope.filename for scope in scopes):
         rebuilt.settings(next(scope for scope in reversed(scopes) if scope.filename == filename))
     args = [rebuilt.expression(value, f"argument/{index}") for index, value in enumerate(target.args)]
@@ -196,14 +197,47 @@ def calling(rebuilt: Rebuilt, target: Target, scopes: Sequence[Scope]) -> str:
         if bound == "<lambda>":
             found = path_to(target.wrapped or function, scopes)
             if found is None:
-                raise TfdbError("the call is of a lambda that no name of the program leads to: give it a name")
-            bound, name, scope = found
-            rebuilt.name(name, scope.names[name], scope)
+                bound = free("function", visible(target, scopes))
+                rebuilt.anonymous(bound, bare, target.wrapped or bare, Scope(bare.__code__.co_filename, {}))
+            else:
+                bound, name, scope = found
+                rebuilt.name(name, scope.names[name], scope)
         else:
             rebuilt.name(bound, target.wrapped or function, Scope(bare.__code__.co_filename, bare.__globals__))
     if target.wrapped is None and not target.eager:
-        bound = f"tf.function({bound}, jit_compile=True)" if jit(target) else f"tf.function({bound})"
+        options = ", jit_compile=True" if jit(target) else ""
+        spec = spec_text(target.signature) if target.signature else None
+        bound = f"tf.function({bound}{options}{f', input_signature={spec}' if spec else ''})"
     return f"{bound}({', '.join(args)})"
+
+
+def spec_text(spec: Any) -> str | None:
+    """Python text that makes a structure of specs; None where it has others than those of dense tensors."""
+    import tensorflow as tf
+
+    if isinstance(spec, tf.TensorSpec):
+        shape = None if spec.shape.rank is None else spec.shape.as_list()
+        return f"tf.TensorSpec({shape}, tf.{spec.dtype.name})"
+    if type(spec) is dict:
+        parts = {name: spec_text(part) for name, part in spec.items()}
+        return None if None in parts.values() else f"{{{', '.join(f'{n!r}: {part}' for n, part in parts.items())}}}"
+    if type(spec) in (list, tuple):
+        texts = [spec_text(part) for part in spec]
+        return None if None in texts else f"({', '.join(map(str, texts))},)"
+    return None
+
+
+def visible(target: Target, scopes: Sequence[Scope]) -> set[str]:
+    """The names that the call's code and the frames around it see: the file's own ones must be others."""
+    names = getattr(inspect.unwrap(target.function), "__globals__", {})
+    return set(names).union(*(scope.names for scope in scopes))
+
+
+def free(name: str, taken: Set[str]) -> str:
+    """The name, with underscores behind it while it is taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def stateful(objects: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -240,17 +274,23 @@ def text(
     plain = ["import os", "import sys", "import numpy as np", "import tensorflow as tf"]
     imports = plain + [each for each in rebuilt.imports if each not in plain]
     folders = [f"sys.path.insert(0, {folder!r})" for folder in rebuilt.folders]
-    load = f'saved = np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{arrays}"))'
+    load = f'{rebuilt.saved} = np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{arrays}"))'
     seed = internals_rerun.global_seed()
     seeds = [f"tf.random.set_seed({seed})"] if seed is not None else []
-    parts = [head + "\n".join(imports[:2] + folders + imports[2:]), load, *seeds, *rebuilt.statements]
-    parts += [RESTORE.strip()] if objects else []
-    parts += [FINITE.strip()] if failure.kind == "finite" else [EQUAL.strip()] if failure.kind == "none" else []
-    parts.append(f"def call():\n    return {call}")
+    made = [RESTORE] if objects else []
+    made += [FINITE] if failure.kind == "finite" else [EQUAL] if failure.kind == "none" else []
+    made.append(f"def @call@():\n    return {call}")
     body = textwrap.indent(body_text(failure, objects, rebuilt.variables), "    ")
-    parts.append(f"def {f'test_{target.function_name}' if test else 'main'}():\n{body}")
-    parts += [] if test else ['if __name__ == "__main__":\n    main()']
-    return joined(parts) + "\n"
+    made.append(f"def {f'test_{target.function_name}' if test else '@main@'}():\n{body}")
+    made += [] if test else ['if __name__ == "__main__":\n    @main@()']
+    parts = [head + "\n".join(imports[:2] + folders + imports[2:]), load, *seeds, *rebuilt.statements]
+    return joined([*parts, *(named(part.strip(), rebuilt) for part in made)]) + "\n"
+
+
+def named(text: str, rebuilt: Rebuilt) -> str:
+    """The text with a name in the place of each `@name@`: that one, or one like it where the program has it."""
+    own = {"saved": rebuilt.saved}
+    return re.sub(r"@(\w+)@", lambda found: own.get(found[1]) or free(found[1], rebuilt.done), text)
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -266,16 +306,16 @@ def body_text(failure: Failure, objects: Mapping[str, Any], variables: Sequence[
     """The lines that restore the state, make the call, and assert."""
     lines = []
     if objects:
-        restores = "".join(f"        restore({key}, {key!r}),\n" for key in objects)
+        restores = "".join(f"        @restore@({key}, {key!r}),\n" for key in objects)
         lines += [WARM.strip().format(restores=restores)]
     if failure.kind == "error":
-        return "\n".join([*lines, f"call()  # {failure.error}: {' '.join(failure.text.split())[:80]}"])
-    lines.append("result = call()")
+        return "\n".join([*lines, f"@call@()  # {failure.error}: {' '.join(failure.text.split())[:80]}"])
+    lines.append("@result@ = @call@()")
     if failure.kind == "none":
-        return "\n".join([*lines, "assert_as_saved(result)"])
-    lines.append('assert_finite(result, "result")')
-    lines += [f'assert_finite([{name}.numpy()], "variable {name}")' for name in variables]
-    lines += [f'assert_finite([v.numpy() for v in {key}], "one of {key}")' for key in objects]
+        return "\n".join([*lines, "@assert_as_saved@(@result@)"])
+    lines.append('@assert_finite@(@result@, "result")')
+    lines += [f'@assert_finite@([{name}.numpy()], "variable {name}")' for name in variables]
+    lines += [f'@assert_finite@([v.numpy() for v in {key}], "one of {key}")' for key in objects]
     return "\n".join(lines)
 
 

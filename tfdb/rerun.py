@@ -1,6 +1,7 @@
 """A recorded call, or a frame's arguments -> a Target to run again, and the facts that a reader must know about it."""
 
 import dis
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 from tfdb import frozen, internals, internals_gate, internals_rerun, render
 from tfdb.errors import TfdbError
+from tfdb.explain import report
+from tfdb.refetch import Given
 from tfdb.ring import Record, Ring
 from tfdb.state import State
 
@@ -38,7 +41,8 @@ class Target:
     """What to run again: the Python function (`self` bound) and real arguments.
 
     `wrapped` is the program's `tf.function`, if it is one; `at_call` the variables' values at the call, if known;
-    `call` says which call it is; `notes` what is not as it was; `eager` that it ran as Python, in no graph.
+    `call` says which call it is; `notes` what is not as it was; `eager` that it ran as Python, in no graph;
+    `signature` the specs of a graph that was made for other shapes than those of its arguments, too.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Target:
     at_call: State | None = None
     notes: tuple[str, ...] = ()
     eager: bool = False
+    signature: tuple[Any, ...] = ()
 
     @property
     def function_name(self) -> str:
@@ -142,15 +147,39 @@ def of_batch(record: Record, batch: list[list[Any]]) -> Target | None:
     return None if data is None else Target(name, step, (data,), {}, "the dataset's first batch", None, record.state)
 
 
-def of_frames(views: Sequence[FrameView], outermost: bool) -> Target:
-    """The target of a frame on the stack: its function with the arguments that the frame holds.
+def of_given(given: Given) -> Target:
+    """The target of a dataset's function with the element that it failed on.
+
+    Raises:
+        TfdbError: the function is none of Python's with a source.
+    """
+    function: Any = given.function
+    args, kwargs, signature = given.args, dict[str, Any](), given.signature
+    while isinstance(function, functools.partial):
+        function, args, kwargs = function.func, (*function.args, *args), {**function.keywords, **kwargs}
+        signature = ()
+    name = getattr(function, "__name__", type(function).__name__)
+    if internals_rerun.code_of(function) is None:
+        raise TfdbError(f"the dataset's function is {name}, which has no Python source: it cannot be run by itself")
+    wrapped = function if hasattr(function, "_python_function") else None
+    call = f"{given.what} of its dataset"
+    python = internals_rerun.python_function(function)
+    if all(internals_rerun.is_exact(spec) for spec in signature):
+        signature = ()
+    return Target(name, python, args, kwargs, call, wrapped, signature=signature)
+
+
+def of_frames(
+    views: Sequence[FrameView], outermost: bool, why: str = "no call of a tf.function was recorded"
+) -> Target:
+    """The target of a frame on the stack: its function with the arguments that the frame holds; `why` no other is.
 
     Raises:
         TfdbError: no frame has a function that can be found and arguments with values.
     """
     found = [target for view in views if (target := of_frame(view)) is not None]
     if not found:
-        raise TfdbError("no call of a tf.function was recorded, and no frame here can be run again")
+        raise TfdbError(f"{why}, and no frame here can be run again")
     return found[-1 if outermost else 0]
 
 
@@ -249,6 +278,8 @@ def state_sentence(target: Target) -> str:
 
 def said(error: BaseException) -> str:
     """The line of an error's text that says most: TensorFlow puts headings, stacks and node names around it."""
+    if "in user code:" in str(error):
+        return report(str(error)).message
     lines = [line.strip() for line in render.uncoloured(str(error)).splitlines() if line.strip()]
     plain = [line.rpartition("}}")[2].strip() if line.startswith("{{") else line for line in lines]
     return next((line for line in plain if line and not line.startswith(HEADINGS)), lines[0] if lines else "")

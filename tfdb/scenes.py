@@ -3,7 +3,9 @@
 The call is that of a `tf.function`, of a function of a dataset, or of Keras' training on the batch that it had.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -14,10 +16,17 @@ from tfdb.retrace import Scene, Target
 from tfdb.sourcemap import is_hidden
 
 
-def scene_of(
-    deepest: FrameType | None, reported: Reported, dry: bool, keeper: Keeper | None
-) -> tuple[Scene, str] | None:
-    """The failing op and its values, by running the call again, and a note that says how.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The failing op and its values, a note that says where they are from, and the dataset's call that it was in."""
+
+    scene: Scene
+    note: str
+    given: refetch.Given | None = None
+
+
+def scene_of(deepest: FrameType | None, reported: Reported, dry: bool, keeper: Keeper | None) -> Found | None:
+    """The failing op and its values, by running the call again.
 
     `deepest` is the innermost frame of the error; `dry` says that the op must not be tried again.
     """
@@ -26,6 +35,10 @@ def scene_of(
     frames = list(internals_errors.outward(deepest))
     for dataset in datasets_of(frames):
         found = in_dataset(dataset, target)
+        if found is not None:
+            return found
+    for reduction in filter(None, map(internals_datasets.reduction, frames)):
+        found = in_function(*reduction[:2], target, reduction[2])
         if found is not None:
             return found
     calls = [call for frame in reversed(frames) if (call := internals_errors.function_call(frame)) is not None]
@@ -38,12 +51,10 @@ def scene_of(
         return from_new_pass(function, args, kwargs, target, evidence.step_of(deepest))
     scene = refetch.Call(function, args, kwargs, data).scene(target)
     source = "with the batch it had" if data else "with the same arguments"
-    return (scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
+    return Found(scene, f"values: the graph was run again up to this op, {source}") if scene is not None else None
 
 
-def from_new_pass(
-    function: Any, args: Any, kwargs: Any, target: Target, failed: int | None
-) -> tuple[Scene, str] | None:
+def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target, failed: int | None) -> Found | None:
     """Try the batches of a new pass over the data one by one; `failed` is the number that failed, from 0, if known."""
     dataset = internals_gate.iterated(iterators(args, kwargs)[0])
     if dataset is None:
@@ -54,11 +65,12 @@ def from_new_pass(
         return None
     scene, number = found
     if repeatable and number == failed:
-        return scene, f"values: the graph was run again on batch {number + 1} of a new pass over the data"
+        return Found(scene, f"values: the graph was run again on batch {number + 1} of a new pass over the data")
     why = "each pass over this data is another" if not repeatable else "the iterator has moved on"
-    return scene, (
+    return Found(
+        scene,
         f"values: those of the failing batch are not known, {why}; batch {number + 1} of a new pass is the first that "
-        "fails at this op, the values are of that one (`python -m tfdb` keeps the batch itself)"
+        "fails at this op, the values are of that one (`python -m tfdb` keeps the batch itself)",
     )
 
 
@@ -79,25 +91,43 @@ def datasets_of(frames: Sequence[FrameType]) -> Iterator[Any]:
         yield from (found for each in owners if (found := internals_gate.iterated(each)) is not None)
 
 
-def in_dataset(dataset: Any, target: Target) -> tuple[Scene, str] | None:
+def in_dataset(dataset: Any, target: Target) -> Found | None:
     """The failing op in a function of a dataset, by running that function on the dataset's elements again."""
-    last = target.node.split("/")[-1]
     for wrapper, source in internals_datasets.pipeline(dataset):
-        names = {
-            op.name for graph in internals_errors.graph_functions(wrapper.function) for op in graph.get_operations()
-        }
-        if target.node in names or last in names:
-            found = refetch.run_elements(wrapper, source, target)
-            if found is not None:
-                scene, number = found
-                return (
-                    scene,
-                    f"values: {wrapper_name(wrapper)} was run again on the dataset's elements; element {number} fails",
-                )
+        found = in_function(wrapper, source, target) or in_inner_datasets(wrapper, source, target)
+        if found is not None:
+            return found
     return None
+
+
+def in_function(wrapper: Any, source: Any, target: Target, state: tuple[Any, ...] = ()) -> Found | None:
+    """The failing op in one function of a dataset."""
+    graphs = internals_errors.graph_functions(wrapper.function)
+    names = {op.name for graph in graphs for op in graph.get_operations()}
+    if target.node not in names and target.node.split("/")[-1] not in names:
+        return None
+    found = refetch.run_elements(wrapper, source, target, state)
+    if found is None:
+        return None
+    scene, given = found
+    again = f"{wrapper_name(wrapper)} was run again on the dataset's elements"
+    return Found(scene, f"values: {again}; {given.what} fails", given)
+
+
+def in_inner_datasets(wrapper: Any, source: Any, target: Target) -> Found | None:
+    """The failing op in the datasets that a function makes of each element, as those of `flat_map` do."""
+    if not internals_datasets.makes_datasets(wrapper):
+        return None
+    with refetch.aside():
+        inner = refetch.made_of_elements(wrapper, source)
+    found = (in_dataset(each, target) for each in inner)
+    return next((each for each in found if each is not None), None)
 
 
 def wrapper_name(wrapper: Any) -> str:
     """The user's function in a dataset."""
-    name = getattr(internals_datasets.user_function(wrapper), "__name__", "a function")
+    function = internals_datasets.user_function(wrapper)
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", type(function).__name__)
     return "a lambda" if name == "<lambda>" else f"{name}()"

@@ -12,6 +12,7 @@ import numpy as np
 
 from tfdb import internals, internals_datasets, internals_errors
 from tfdb.frames import Carrier, Filled
+from tfdb.refetch import Given
 
 OPTIONAL = "IteratorGetNextAsOptional"
 NEXT = ("IteratorGetNext", "IteratorGetNextSync", OPTIONAL)
@@ -43,6 +44,7 @@ class Values:
         self.iterators: dict[int, Any] = {}
         self.elements: dict[int, list[Any]] = {}
         self.from_dataset = False
+        self.given: Given | None = None
         self.from_new_pass = False
         for frame in internals_errors.outward(deepest):
             self.link(frame)
@@ -56,13 +58,17 @@ class Values:
             return
         found = internals_errors.dataset_function(frame)
         if found is not None:
-            dataset, placeholders = found
+            function, dataset, placeholders = found
             try:
-                element = internals_datasets.flat_element(dataset, next(iter(dataset)))
+                element = next(iter(dataset))
+                parts = internals_datasets.flat_element(dataset, element)
             except Exception:
                 return
-            self.pair(placeholders, element)
+            self.pair(placeholders, parts)
             self.from_dataset = True
+            spec = dataset.element_spec
+            args, signature = (element, spec) if isinstance(spec, tuple) else ((element,), (spec,))
+            self.given = Given(function, args, "the first element", signature)
 
     def note_iterators(self, structure: Any) -> None:
         """Note which resource each iterator among a call's arguments has."""

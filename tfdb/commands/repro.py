@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals_rerun, rebuild, repro, rerun
+from tfdb import internals_rerun, repro, rerun, sources
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 
@@ -50,12 +50,12 @@ class ReproCommands(PromptBase):
         self.message(f"run in a fresh process: {said}")
 
 
-def scopes_of(view: rerun.FrameView) -> list[rebuild.Scope]:
+def scopes_of(view: rerun.FrameView) -> list[sources.Scope]:
     """Where the names of a frame are looked up: its locals, what is global beside them, and the globals alone."""
     beside = {name: value for name, value in view.globals.items() if name not in view.locals}
     function = "" if view.function == "<module>" else view.function
-    inner = rebuild.Scope(view.filename, {**view.locals, **beside}, function)
-    return [inner, rebuild.Scope(view.filename, view.globals)]
+    inner = sources.Scope(view.filename, {**view.locals, **beside}, function)
+    return [inner, sources.Scope(view.filename, view.globals)]
 
 
 def repro_options(arg: str) -> tuple[Path, str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from tfdb.commands.compare import CompareCommands
 from tfdb.commands.repro import ReproCommands
 from tfdb.errors import Quit, TfdbError
 from tfdb.frames import arguments
+from tfdb.ring import Record, is_same
 from tfdb.sourcemap import is_hidden
 
 POSITION = (
@@ -60,14 +61,24 @@ class RerunCommands(CompareCommands, ReproCommands):
         Raises:
             TfdbError: no such function, or no call of it can be run again.
         """
-        ring = self.session.ring
+        ring, wreck = self.session.ring, self.wreck
         wanted = self.function_named(expression) if expression else None
         inside = self.graph_stop is not None
-        eager = not inside and self.wreck is None and wanted is None
+        eager = not inside and wreck is None and wanted is None
         views = [] if eager else self.views()
+        if wreck is not None and wreck.origin is None and not back:
+            if wreck.given is not None and (wanted is None or is_same(wanted, wreck.given.function)):
+                return rerun.of_given(wreck.given)
+            if wanted is None and not any(self.is_call_of(each, wreck.calls) for each in ring):
+                return rerun.of_frames(views, False, "this error is not of a call of a tf.function")
         found = rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
         trip = self.graph_stop.trip if inside and not expression and not back else None
         return found if trip is None else rerun.at_trip(found, trip)
+
+    def is_call_of(self, record: Record, functions: Sequence[Any]) -> bool:
+        """Whether a recorded call is of one of these functions, or went to one of them in its own one's place."""
+        called = [record.function, *self.session.twins.called_for(record.function)]
+        return any(is_same(each, function) for each in called for function in functions)
 
     def batch(self, function: Any) -> list[list[Any]]:
         """What the iterators in the function's graph gave last."""
