@@ -1,17 +1,14 @@
 """A stack entry and the tensors in it -> the facts that explanations are made from."""
 
 import linecache
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from tfdb import failures, internals, internals_errors, origins, reach, syntax, tensors
-from tfdb.explain import Facts, Leak, Operand, Place
-from tfdb.explanations import explain
+from tfdb import failures, internals, internals_errors, origins, syntax, tensors
+from tfdb.explain import Operand, Place
 from tfdb.failures import Failure
 from tfdb.frames import LiveFrame
 from tfdb.records import TensorSummary
@@ -151,43 +148,6 @@ def arguments_of(frame: LiveFrame, known: set[str]) -> list[Shown]:
     ]
 
 
-def leak_of(facts: Facts, entry: FrameType | LiveFrame, deepest: FrameType | None, eager: bool = False) -> Leak | None:
-    """The tensor that left its graph, if that is the error; in eager code, wanting its value is."""
-    wanted = eager and re.search(r"symbolic tf\.Tensor|'SymbolicTensor' object", facts.message)
-    if facts.place is None or not ("out of scope" in facts.message or wanted):
-        return None
-    names = {**globals_here(entry), **locals_of(entry)}
-    for expression in syntax.expressions(facts.text, facts.place.lineno):
-        value = looked_up(expression, locals_of(entry), entry)
-        if internals.is_symbolic(value):
-            return leak(reach.path_to(value, names, expression), value)
-    for frame in internals_errors.outward(deepest):
-        if not is_hidden(frame.f_code.co_filename):
-            break
-        for value in tensors_in(frame):
-            if value.name and (f"'{value.name}'" in facts.message or f"({value.name})" in facts.message):
-                return leak(reach.path_to(value, names, value.name), value)
-    return None
-
-
-def tensors_in(frame: FrameType) -> Iterator[Any]:
-    """The symbolic tensors among a frame's locals and their items."""
-    for value in frame.f_locals.values():
-        for item in value if isinstance(value, list | tuple) else (value,):
-            if internals.is_symbolic(item):
-                yield item
-
-
-def leak(expression: str, value: Any) -> Leak | None:
-    """What is known of a symbolic tensor outside of its graph: where the user's code made it."""
-    if not internals.is_symbolic(value):
-        return None
-    places = [Place(*each) for each in internals_errors.places(value.op) if not is_hidden(each[0])]
-    if not places:
-        return None
-    return Leak(expression, value.name, places[-1], source_text(places[-1].filename), value.graph.name)
-
-
 def has_source(activation: Activation | None) -> bool:
     """Whether the source text of the function can be read."""
     return activation is None or bool(linecache.getlines(activation.filename, activation.base.f_globals))
@@ -238,8 +198,3 @@ def position(frame: FrameType | None) -> tuple[str, ...]:
     batch += f" of {batches}" if batches else ""
     epoch = f"epoch {names['epoch'] + 1} of {names['epochs']}, " if "epoch" in names and "epochs" in names else ""
     return (f"{method}: {epoch}{batch}",)
-
-
-def explained_leak(found: Leak) -> str:
-    """The sentence on a leaked tensor."""
-    return explain(Facts("", "", leak=found)) or ""

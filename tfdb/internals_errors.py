@@ -3,6 +3,7 @@
 Kept apart from `internals` by size alone; the same rule holds: a new release is mended in such modules only.
 """
 
+import contextlib
 import itertools
 import os
 import sys
@@ -102,6 +103,17 @@ def graph_run(frame: FrameType) -> tuple[Any, list[Any]] | None:
         return None
     graph = getattr(frame.f_locals["self"], "graph", None)
     return (graph, list(frame.f_locals["args"])) if graph is not None else None
+
+
+def graphs_of_call(frame: FrameType) -> Iterator[Any]:
+    """The graphs of what a frame of TensorFlow's calls, or makes a dataset with; those they call first."""
+    owner = frame.f_locals.get("self")
+    if frame.f_code.co_name == "_call_flat" and hasattr(owner, "captured_inputs"):
+        yield from reversed(list(graph_functions(owner)))
+    elif frame.f_code.co_name == "__init__" and isinstance(owner, private("data.ops.dataset_ops", "DatasetV2")):
+        with contextlib.suppress(AttributeError):  # it is not made yet
+            for wrapper in owner._functions():
+                yield from reversed(list(graph_functions(wrapper.function)))
 
 
 def child_graph(graph: Any, name: str) -> Any | None:

@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -16,6 +16,7 @@ from tfdb import (
     internals,
     internals_errors,
     kerasfacts,
+    leaks,
     numericfaults,
     refetch,
     scenes,
@@ -316,11 +317,16 @@ def with_places(wreck: Wreck) -> Wreck:
     found = inside_entries(wreck)
     if not found:
         return wreck
-    last = found[-1][0]
+    note = "the frames inside the graph have no values: its Python function is not at hand"
+    return replace(at_frames(wreck, [frame for frame, _ in found]), notes=(note, *wreck.notes))
+
+
+def at_frames(wreck: Wreck, frames: Sequence[LiveFrame]) -> Wreck:
+    """The wreck with these frames below the others, at the last of them."""
+    last = frames[-1]
     place = Place(last.filename, last.lineno, last.function)
     facts = replace(wreck.facts, place=place, text=source_text(place.filename))
-    note = "the frames inside the graph have no values: its Python function is not at hand"
-    return replace(wreck, entries=wreck.entries + found, facts=facts, notes=(note, *wreck.notes))
+    return replace(wreck, entries=wreck.entries + tuple((frame, frame.lineno) for frame in frames), facts=facts)
 
 
 def inside_entries(wreck: Wreck) -> tuple[tuple[LiveFrame, int], ...]:
@@ -382,6 +388,8 @@ def with_line_facts(wreck: Wreck, traced: Activation | None, values: Values | No
         operands=tuple(operands),
         has_source=evidence.has_source(traced),
     )
-    leak = evidence.leak_of(facts, entry, wreck.failure.deepest, traced is None and not wreck.failure.traced)
-    facts = replace(facts, leak=leak)
-    return replace(wreck, facts=facts, shown=tuple(shown[:MOST_VALUES]))
+    eager = traced is None and not wreck.failure.traced
+    leak = leaks.leak_of(facts, entry, wreck.failure.deepest, eager)
+    made = replace(wreck, facts=replace(facts, leak=leak), shown=tuple(shown[:MOST_VALUES]))
+    inside = leaks.frames_of_use(wreck.failure.deepest, leak.tensor) if leak is not None and eager else ()
+    return replace(at_frames(made, inside), notes=(leaks.taken(inside), *made.notes)) if inside else made

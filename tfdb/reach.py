@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from tfdb import internals
+
 MOST = 20_000  # objects looked at
 DEEP = 4
 
@@ -32,6 +34,8 @@ def path_to(wanted: Any, names: Mapping[str, Any], default: str) -> str:
 def children(value: Any) -> Iterator[tuple[str, Any]]:
     """What an object holds, each with the step that leads to it."""
     if isinstance(value, str | bytes | int | float | type | ModuleType | FunctionType | BuiltinFunctionType):
+        return
+    if internals.loaded() and isinstance(value, internals.function_class()):  # it keeps what it captured
         return
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", child) for key, child in list(value.items()))

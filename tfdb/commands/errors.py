@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-from tfdb import evidence, explain, internals, internals_errors, postmortem, render, screens
+from tfdb import explain, internals, internals_errors, leaks, postmortem, render, screens
 from tfdb.commands.base import PromptBase
 from tfdb.frames import LiveFrame
 
@@ -85,11 +85,11 @@ class ErrorCommands(PromptBase):
             value = self._getval(expression)
         except Exception:
             return
-        leak = evidence.leak(expression, value)
+        leak = leaks.leak(expression, value)
         if leak is None:
             self.message(f"{expression} is no tensor of a graph; nothing is known to be wrong with it")
         else:
-            self.message(evidence.explained_leak(leak))
+            self.message(leaks.explained_leak(leak))
 
     def do_full(self, arg: str) -> None:
         """full
