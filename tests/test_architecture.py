@@ -40,7 +40,7 @@ ROWS = {
         "forwardops", "kerasfacts",
         "evidence", "postmortem",
         "state", "frozen", "ring", "rerun", "compare", "probes", "repro", "rebuild", "sources",
-        "evaluation", "executions", "trippedsteps", "passgrads", "forwards", "listing", "traces", "phases",
+        "evaluation", "executions", "halted", "trippedsteps", "passgrads", "forwards", "listing", "traces", "phases",
         "steptraces", "traceable", "tracingonly",
     },
     "pure": {

@@ -25,7 +25,7 @@ _LATER = frozenset(
     """
     asked blocks causes compare compiled completion conditions cuts cuttext detours differences doors eagerly
     edges elements evaluation evidence executions explain explanations explanations_data failures flows
-    forwardops forwards frozen gate gradhistory gradrows gradtable graphdot graphrecords graphs graphtext
+    forwardops forwards frozen gate gradhistory gradrows gradtable graphdot graphrecords graphs graphtext halted
     internals_datasets internals_errors internals_events internals_gradients internals_norms
     internals_numerics kerasfacts leaks listing lostgrads misuses near nonegrads normexpr normgate normlook normreport
     norms normscopes normslopes numericfaults operands opwise origin origins passgrads pathways pipelines plots

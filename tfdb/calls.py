@@ -7,8 +7,8 @@ error".  The session keeps what was meant (the user's `q`, say) and the door bel
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -67,6 +67,15 @@ class CallDoor:
             self.patches.replace(internals.atomic_function(), "call_flat", self.watching)
             self.patches.replace(internals.status_module(), "_status_to_exception", self.cleaning)
             self.own_frames.install()
+
+    @contextmanager
+    def last_kept(self) -> Iterator[None]:
+        """Within the block, calls are the debugger's own: the program's last one stays the last."""
+        last = self.last
+        try:
+            yield
+        finally:
+            self.last = last
 
     def remove(self) -> None:
         """Stop watching, and let go of the last call's arguments."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import graphs, internals, internals_graphs
+from . import graphs, halted, internals, internals_graphs
 from .calls import Given
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable
@@ -147,8 +147,8 @@ class Execution:
         raise TfdbError(f"{wanted} may be {names}{' …' if len(candidates) > 4 else ''}: give more of the name")
 
 
-def of_call(given: Given | None) -> Execution:
-    """The execution of the last graph call, which is over.
+def of_call(given: Given | None, failed: str = "") -> Execution:
+    """The execution of the last graph call, which is over; `failed` is the name of the op that ended it, if one did.
 
     Raises:
         TfdbError: there was none, or its graph is not known.
@@ -156,15 +156,16 @@ def of_call(given: Given | None) -> Execution:
     graph = internals_graphs.atomic_graph(given.function) if given is not None else None
     if given is None or graph is None:
         raise TfdbError("no graph has run yet: stop in a tf.function, or after one was called")
-    level = outermost(given, graph)
-    return Execution([level])
+    return Execution([outermost(given, graph, failed)])
 
 
-def outermost(given: Given, graph: Any) -> Level:
+def outermost(given: Given, graph: Any, failed: str = "") -> Level:
     """The level of the graph that Python called, with its arguments."""
     feeds = {place.name: value for place, value in zip(graph.inputs, given.args, strict=False)}
     held = {id(given.args[n]): value for n, value in given.variables.items()}
-    evaluation = Evaluation(graph, feeds, Memory(held, bool(held)))
+    handles = {name: id(value) for name, value in feeds.items()} if failed else {}
+    unwritten = halted.unwritten(graph, handles, failed) if failed else ()
+    evaluation = Evaluation(graph, feeds, Memory(held, bool(held), unwritten))
     return Level(graphs.clean_name(graph.name), evaluation, len(evaluation.operations), frozenset())
 
 

@@ -32,7 +32,8 @@ class CompareCommands(PromptBase):
             if self.graph_stop is not None and internals_rerun.spare_threads() < 1:
                 raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
             target = self.target(arg.strip())
-            found = compare.compare(target, self.undisturbed, self.substitutes(target))
+            with self.session.door.last_kept():
+                found = compare.compare(target, self.undisturbed, self.substitutes(target))
         except TfdbError as error:
             self.error(str(error))
             return

@@ -43,7 +43,8 @@ class NodeCommands(PromptBase):
         last = session.door.last
         key = stop if inside else last
         if self.execution_of is None or self.execution_of[0] is not key:
-            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(last))
+            failed = self.wreck.reported.node if self.wreck is not None and not self.wreck.failure.traced else ""
+            self.execution_of = (key, self.execution_at(stop, hook) if inside else executions.of_call(last, failed))
         return self.execution_of[1]
 
     def execution_at(self, stop: Any, hook: Any) -> executions.Execution:

@@ -39,7 +39,8 @@ class ReproCommands(PromptBase):
                 if target.eager:  # its own error, not the one that a graph makes of it
                     failure = repro.Failure("error", wreck.facts.error, wreck.reported.message)
             else:
-                failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
+                with self.session.door.last_kept():
+                    failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
             scopes = [scope for view in self.views() for scope in scopes_of(view)]
             written = repro.write(path, target, failure, results, scopes, test)
         except (TfdbError, ValueError, OSError) as error:

@@ -149,7 +149,11 @@ class RerunCommands(CompareCommands, ReproCommands):
         python = None if keep else state.PythonState.take(frozen.places(target.function))
         written: list[Any] = []
         try:
-            with internals.eager(), state.set_aside(target.at_call, keep) as began:  # a stop may be inside of a tracing
+            with (
+                self.session.door.last_kept(),
+                internals.eager(),
+                state.set_aside(target.at_call, keep) as began,
+            ):  # a stop may be inside of a tracing
                 self.message(sys.call_tracing(self.ended, (target,)))
                 written = state.changed(began)
         finally:
