@@ -47,7 +47,7 @@ ROWS = {
         "errors", "records", "structures", "blocks", "summarize", "conditions", "rules", "causes",
         "render", "report",
         "screens",
-        "explain", "explanations", "explanations_data", "misuses", "syntax",
+        "explain", "explanations", "explanations_data", "progress", "misuses", "syntax",
         "cuts", "cuttext", "detours", "operands", "origin", "thresholds", "gradtable",
         "edges", "graphrecords", "graphtext", "graphdot", "retracetext", "plots", "values", "differences",
     },

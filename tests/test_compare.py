@@ -1,6 +1,8 @@
 """`compare`: the same call eagerly, as a graph and by XLA; what differs, and the first op where it does."""
 
 import contextlib
+import io
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfdb
-from tfdb import compare, internals_gate, probes, session, state
+from tfdb import compare, internals_gate, probes, progress, session, state
 from tfdb.commands.compare import lines
 from tfdb.compare import Comparison, Way, difference
 from tfdb.rerun import Target
@@ -346,3 +348,35 @@ def test_ways_that_each_stay_within_rounding_have_no_op_to_part_at(tf: Any, spre
     text = list(lines(Comparison(target, tuple(ways), base, tuple(rows_of), tuple(found), tuple(findings), ())))
     assert text[-1].startswith("no difference beyond rounding")
     assert ("the largest is 1.5" in text[-1]) == bool(spread)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "patience", "lines"), [(Terminal, 0.0, ["at work …"]), (Terminal, 60.0, []), (io.StringIO, 0.0, [])]
+)
+def test_long_work_is_told_of_once_and_on_terminals_only(
+    monkeypatch: Any, kind: Any, patience: float, lines: Any
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", patience)
+    out = kind()
+    before = set(threading.enumerate())
+    with progress.told("at work", out):
+        for thread in set(threading.enumerate()) - before if not patience else ():
+            thread.join()
+    assert out.getvalue().splitlines() == lines
+
+
+def test_ops_are_run_one_by_one_only_where_results_differ(tf: Any, monkeypatch: Any) -> None:
+    made = []
+    run = probes.run
+    monkeypatch.setattr(probes, "run", lambda *a, **k: made.append(k.get("of_ops")) or run(*a, **k))
+    table = tf.constant([1.0, 2.0])
+    compared(tf.function(lambda x: x * 2.0), tf.constant([1.0]))
+    assert made == [None, None]
+    made.clear()
+    compared(tf.function(lambda i: tf.gather(table, i)), tf.constant([1]))
+    assert made == [None, None, compare.is_checked]

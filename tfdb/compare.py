@@ -257,11 +257,12 @@ def partings(
     an op to look for.
     """
     eager, graph, xla = ways
-    every = {}
-    for way in (graph, xla):
+    every, operations = {}, given.concrete.graph.get_operations()
+    for way in (graph, xla) if strays else (xla,) if any(map(is_checked, operations)) else ():
         if way.error is None:
             with aside(), state.set_aside(target.at_call), contextlib.suppress(Exception):
-                every[way.name] = probes.run(given, xla=way is xla, every_op=True)
+                of_ops = probes.all_ops if strays else is_checked
+                every[way.name] = probes.run(given, xla=way is xla, of_ops=of_ops)
     found, findings, coarse = [], [], coarsest(given)
     if "graph" in every and eager.error is None and "graph" in strays:
         found += eager_parting(target, logged, every["graph"], given, coarse)
@@ -348,6 +349,11 @@ def inputs_at(node: Node, graph: Probe, gap: Difference) -> str:
     half = next((value.dtype.name for value in near if value.dtype.name in HALF), "")
     told = f"from the inputs {', '.join(parts)}" if parts else "from the same inputs"
     return f"{told}; computed in {half}, which XLA may widen" if half else told
+
+
+def is_checked(op: Any) -> bool:
+    """Whether an op is one that XLA may pass over without a word."""
+    return op.type in (*GATHERS, "CheckNumerics", "Assert") or "AssertGuard" in op.name
 
 
 def unchecked(xla: Probe) -> Iterator[str]:

@@ -5,7 +5,7 @@ The eager counterpart is a log of the ops that the Python function runs.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,8 +72,8 @@ def trace(wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
     return Trace(concrete, tuple(inputs), tuple(sources))
 
 
-def run(given: Trace, *, xla: bool, every_op: bool = False) -> Probe:
-    """Run the trace's graph once, whole, on its inputs; with `every_op` all its numeric tensors are fetched too.
+def run(given: Trace, *, xla: bool, of_ops: Callable[[Any], bool] | None = None) -> Probe:
+    """Run the trace's graph once, whole, on its inputs; the numeric inputs and outputs of some ops are fetched too.
 
     Raises:
         Exception: what the graph raises, or XLA when it cannot compile it.
@@ -89,12 +89,13 @@ def run(given: Trace, *, xla: bool, every_op: bool = False) -> Probe:
     def probe(*inputs: Any) -> Any:
         outputs, gradients = imported(given, inputs)
         fetched: list[Any] = []
-        if every_op:
+        if of_ops is not None:
             known = {op.name: op for op in given.concrete.graph.get_operations()}
             operations = internals_rerun.operations()
             nodes[:] = [node_of(op, known) for op in operations]
             given_names[:] = [t.name for t in inputs]
-            fetched = [t for op in operations if op.type != "Placeholder" for t in op.outputs if is_numeric(t.dtype)]
+            near = {t.name: t for op in operations if of_ops(op) for t in (*op.inputs, *op.outputs)}
+            fetched = [t for t in near.values() if t.op.type != "Placeholder" and is_numeric(t.dtype)]
             names[:] = [tensor.name for tensor in fetched]
         return outputs, gradients, fetched
 
@@ -102,7 +103,7 @@ def run(given: Trace, *, xla: bool, every_op: bool = False) -> Probe:
     made = tf.function(probe, jit_compile=xla, autograph=False).get_concrete_function(*passed)
     outputs, gradients, fetched = made(*passed)
     by = {name: value for (name, _), value in zip(given.sources, gradients, strict=False) if value is not None}
-    values = [*(passed if every_op else ()), *fetched]
+    values = [*(passed if of_ops is not None else ()), *fetched]
     arrays = {name: np.asarray(value) for name, value in zip([*given_names, *names], values, strict=True)}
     return Probe(tuple(outputs), by, arrays, tuple(nodes))
 
@@ -133,6 +134,11 @@ def imported(given: Trace, passed: Sequence[Any]) -> tuple[list[Any], list[Any]]
         return outputs, []
     found = tf.gradients(floats, [inputs[index] for _, index in given.sources])
     return outputs, [None if value is None else tf.convert_to_tensor(value) for value in found]
+
+
+def all_ops(op: Any) -> bool:
+    """Every op, for `run`."""
+    return True
 
 
 def is_numeric(dtype: Any) -> bool:

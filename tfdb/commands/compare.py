@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tfdb import compare, internals_rerun, render, rerun
+from tfdb import compare, internals_rerun, progress, render, rerun
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 
@@ -32,7 +32,8 @@ class CompareCommands(PromptBase):
             if self.graph_stop is not None and internals_rerun.spare_threads() < 1:
                 raise TfdbError("no thread is left to run a graph at this stop: set TF_NUM_INTEROP_THREADS=4")
             target = self.target(arg.strip())
-            with self.session.door.last_kept():
+            doing = f"running {target.name}() eagerly, as a graph and by XLA"
+            with self.session.door.last_kept(), progress.told(doing, self.stdout):
                 found = compare.compare(target, self.undisturbed, self.substitutes(target))
         except TfdbError as error:
             self.error(str(error))

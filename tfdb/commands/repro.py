@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals_rerun, repro, rerun, sources
+from tfdb import internals_rerun, progress, repro, rerun, sources
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 
@@ -39,10 +39,11 @@ class ReproCommands(PromptBase):
                 if target.eager:  # its own error, not the one that a graph makes of it
                     failure = repro.Failure("error", wreck.facts.error, wreck.reported.message)
             else:
-                with self.session.door.last_kept():
+                with self.session.door.last_kept(), progress.told(f"running {target.name}() again", self.stdout):
                     failure, results = repro.judge(target, self.undisturbed, self.substitutes(target))
             scopes = [scope for view in self.views() for scope in scopes_of(view)]
-            written = repro.write(path, target, failure, results, scopes, test)
+            with progress.told(f"running {path.name} in a fresh process", self.stdout):
+                written = repro.write(path, target, failure, results, scopes, test)
         except (TfdbError, ValueError, OSError) as error:
             self.error(str(error))
             return
