@@ -48,8 +48,9 @@ class Wreck:
     """What is left of a failed call: `entries` are its stack, outermost first; `notes` say where values are from.
 
     `origin` is the report on the bad value that the error is about, as a watch's; `layer` are lines on the Keras layer
-    that it came from, `owner`.  `given` is the call of a dataset's function that failed; `calls` are the `tf.function`s
-    that were being called, the innermost first.
+    that it came from, `owner`.  `given` is the call of a dataset's function that failed; `calls` are those of
+    `tf.function`s that were being made, with their arguments, the innermost first; `batch` is what a failing step that
+    was run again took from a new pass over its data.
     """
 
     failure: Failure
@@ -64,6 +65,7 @@ class Wreck:
     owner: Any = None
     given: refetch.Given | None = None
     calls: tuple[Any, ...] = ()
+    batch: Sequence[Any] = ()
 
     @property
     def sentence(self) -> str | None:
@@ -140,7 +142,7 @@ def plain_wreck(failure: Failure, reported: Reported) -> Wreck:
     notes = tuple(related_line(how, other) for how, other in failures.related(failure.error))
     calls = [call for f in internals_errors.outward(failure.deepest) if (call := internals_errors.function_call(f))]
     notes += evidence.position(failure.deepest)
-    return Wreck(failure, reported, facts, entries, (), notes, full, calls=tuple(function for function, _, _ in calls))
+    return Wreck(failure, reported, facts, entries, (), notes, full, calls=tuple(calls))
 
 
 def internals_errors_class(error: BaseException) -> bool:
@@ -174,6 +176,8 @@ def python_wreck(wreck: Wreck, inner: BaseException) -> Wreck:
     facts = Facts(type(inner).__name__, said.body, place_of(failure.user), text_of(failure.user))
     note = f"raised in Python code that a graph called: {wreck.facts.error} outside, these frames are its own"
     wreck = replace(wreck, entries=wreck.entries + inside_entries(wreck))
+    if stages.DRAWING in wreck.full:  # the data's own code failed, not the step that wanted it
+        wreck = replace(wreck, calls=())
     made = replace(wreck, failure=replace(failure, error=wreck.failure.error), reported=said, facts=facts,
                    entries=wreck.entries + frames, notes=(note, *wreck.notes))  # fmt: skip
     return with_line_facts(made, None)
@@ -254,7 +258,7 @@ def graph_wreck(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     scene, note = found.scene, found.note
     if not scene.certain:
         note += "; the op did not fail again by itself, they are of its last pass"
-    return with_scene(replace(wreck, notes=(note, *wreck.notes), given=found.given), scene)
+    return with_scene(replace(wreck, notes=(note, *wreck.notes), given=found.given, batch=found.batch), scene)
 
 
 def with_stage(wreck: Wreck, keeper: Keeper | None) -> Wreck:

@@ -27,6 +27,7 @@ from tfdb.sources import (
     Scope,
     assigned,
     bodies,
+    bound_in,
     building,
     import_of,
     lambda_text,
@@ -139,7 +140,8 @@ class Rebuilt:
         if not found:
             raise TfdbError(f"{name} ({type(value).__name__}) is not made by a plain assignment that could be copied")
         for statement in found:
-            self.needed(sorted(loaded(statement) - {name}), scope)
+            inside = {each for each in loaded(statement) if bound_in(each, statement)}
+            self.needed(sorted(loaded(statement) - inside - {name}), scope)
             self.statements.append(ast.unparse(statement))
         self.objects[name] = value
 

@@ -148,10 +148,10 @@ def made_of_elements(wrapper: Any, dataset: Any) -> list[Any]:
 
 def run_batches(
     function: Any, args: Sequence[Any], kwargs: dict[str, Any], target: Target, dataset: Any, first: int
-) -> tuple[Scene, int] | None:
+) -> tuple[Scene, int, list[Any]] | None:
     """Call a function that takes an iterator on each batch of a new pass from `first` on, up to one that fails.
 
-    Returns the scene and the number of that batch, both counted from 0.
+    Returns the scene, the number of that batch from 0, and the batch, flat.
     """
     began = time.monotonic()
     try:
@@ -159,7 +159,7 @@ def run_batches(
             data = [internals_datasets.flat_element(dataset, batch)]
             found = Call(function, args, kwargs, data).scene(target)
             if found is not None and found.certain:
-                return found, number
+                return found, number, data[0]
             if found is None or time.monotonic() - began > SECONDS:
                 return None
     except Exception:

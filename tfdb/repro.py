@@ -270,7 +270,11 @@ def text(
     fails = {"error": f"raises {failure.error}", "finite": "gives nan or inf", "none": "gives what is saved"}
     place = f" of {os.path.basename(file)}, line {line}" if file and not is_hidden(file) else ""
     head = f'"""{target.name}(){place}: this call {fails[failure.kind]}.\n\n'
-    head += f'{(failure.text or "Arguments and variables are as at the call.").strip()}\n"""\n'
+    told = "Arguments and variables are as at the call."
+    if target.at_call is None and not target.eager:
+        told = "Arguments are as at the call, variables as they were when this was written."
+    lines = [failure.text.strip()] if failure.text else [told, *target.notes]
+    head += "\n".join(lines) + '\n"""\n'
     plain = ["import os", "import sys", "import numpy as np", "import tensorflow as tf"]
     imports = plain + [each for each in rebuilt.imports if each not in plain]
     folders = [f"sys.path.insert(0, {folder!r})" for folder in rebuilt.folders]

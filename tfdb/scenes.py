@@ -18,11 +18,15 @@ from tfdb.sourcemap import is_hidden
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The failing op and its values, a note that says where they are from, and the dataset's call that it was in."""
+    """The failing op and its values, a note that says where they are from, and the dataset's call that it was in.
+
+    `batch` is the flat element of a new pass over the data that the call was made with.
+    """
 
     scene: Scene
     note: str
     given: refetch.Given | None = None
+    batch: Sequence[Any] = ()
 
 
 def scene_of(deepest: FrameType | None, reported: Reported, dry: bool, keeper: Keeper | None) -> Found | None:
@@ -63,14 +67,16 @@ def from_new_pass(function: Any, args: Any, kwargs: Any, target: Target, failed:
     found = refetch.run_batches(function, args, kwargs, target, dataset, (failed if repeatable else None) or 0)
     if found is None:
         return None
-    scene, number = found
+    scene, number, batch = found
     if repeatable and number == failed:
-        return Found(scene, f"values: the graph was run again on batch {number + 1} of a new pass over the data")
+        note = f"values: the graph was run again on batch {number + 1} of a new pass over the data"
+        return Found(scene, note, batch=batch)
     why = "each pass over this data is another" if not repeatable else "the iterator has moved on"
     return Found(
         scene,
         f"values: those of the failing batch are not known, {why}; batch {number + 1} of a new pass is the first that "
         "fails at this op, the values are of that one (`python -m tfdb` keeps the batch itself)",
+        batch=batch,
     )
 
 

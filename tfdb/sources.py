@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import linecache
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
 SETUP = ("compile", "build", "add", "adapt", "load_weights", "set_weights")  # calls that belong to an object's making
 
 
@@ -80,8 +82,55 @@ def bodies(scope: Scope) -> list[ast.Module | ast.FunctionDef]:
 
 def assigned(name: str, node: ast.Module | ast.FunctionDef) -> list[ast.stmt]:
     """What a function or module makes the name's object by; empty where it does not assign the name."""
-    found = [statement for statement in straight(node.body) if builds(name, statement)]
+    found = [part for statement in straight(node.body) if (part := part_for(name, statement)) is not None]
     return found if any(isinstance(statement, ast.Assign | ast.AnnAssign) for statement in found) else []
+
+
+def part_for(name: str, statement: ast.stmt) -> ast.stmt | None:
+    """What of a statement belongs to the name's making: of a loop or an `if`, the statements in it that do."""
+    if not isinstance(statement, ast.For | ast.While | ast.If):
+        return statement if builds(name, statement) else None
+    wanted, made = set[str](), {name}
+    while made != wanted:  # what the statements that make the name read is made in the loop, too
+        wanted = set(made)
+        kept = [
+            each for each in ast.walk(statement) if isinstance(each, SIMPLE) and any(builds(n, each) for n in wanted)
+        ]
+        made = wanted | {read for each in kept for read in loaded(each) if is_made_by(read, statement)}
+    return cut(statement, set(map(id, kept))) if any(builds(name, each) for each in kept) else None
+
+
+def bound_in(name: str, statement: ast.stmt) -> bool:
+    """Whether a loop or an `if` gives the name its value itself: as its variable, or in a statement before its use."""
+    if not isinstance(statement, ast.For | ast.While | ast.If):
+        return False
+    target = statement.target if isinstance(statement, ast.For) else ast.Pass()
+    if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target)):
+        return True
+    for each in statement.body:
+        if name in loaded(each):
+            return False
+        if is_made_by(name, each):
+            return True
+    return False
+
+
+def is_made_by(name: str, statement: ast.stmt) -> bool:
+    """Whether a statement inside of this one assigns the name."""
+    return any(isinstance(each, ast.Assign | ast.AnnAssign) and builds(name, each) for each in ast.walk(statement))
+
+
+def cut(statement: ast.stmt, kept: Set[int]) -> ast.stmt | None:
+    """The statement with only those in it whose ids are kept; None where none is."""
+    if not isinstance(statement, ast.For | ast.While | ast.If):
+        return statement if id(statement) in kept else None
+    body, other = ([part for each in block if (part := cut(each, kept)) is not None]
+                   for block in (statement.body, statement.orelse))  # fmt: skip
+    if not body and not other:
+        return None
+    made = copy.copy(statement)
+    made.body, made.orelse = body or [ast.Pass()], other
+    return made
 
 
 def straight(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tfdb import frozen, internals, internals_gate, internals_rerun, records, render, rerun, state, tensors
@@ -14,9 +15,10 @@ from tfdb.commands.compare import CompareCommands
 from tfdb.commands.repro import ReproCommands
 from tfdb.errors import Quit, TfdbError
 from tfdb.frames import arguments
-from tfdb.ring import Record, is_same
+from tfdb.ring import Record, Ring, is_same
 from tfdb.sourcemap import is_hidden
 
+AFTERWARDS = "the bad update is in the variables already: `-w nan` stops before it, with what they held"
 POSITION = (
     "running_again",
     "stack", "curindex", "curframe", "curframe_locals", "lineno", "tb_lineno", "botframe", "stopframe", "returnframe",
@@ -69,16 +71,25 @@ class RerunCommands(CompareCommands, ReproCommands):
         if wreck is not None and wreck.origin is None and not back:
             if wreck.given is not None and (wanted is None or is_same(wanted, wreck.given.function)):
                 return rerun.of_given(wreck.given)
-            if wanted is None and not any(self.is_call_of(each, wreck.calls) for each in ring):
+            if wanted is None and wreck.calls and not any(self.is_call_of(each, wreck.calls) for each in ring):
+                ring = Ring()  # nobody was recording: the frames have the call
+                ring.called(*wreck.calls[-1])
+                found = rerun.find(ring, views, batch=self.batch)
+                return (
+                    replace(found, call="the call that failed") if found.wrapped is not None or wreck.batch else found
+                )
+            elif wanted is None and not wreck.calls:
                 return rerun.of_frames(views, False, "this error is not of a call of a tf.function")
         found = rerun.find(ring, views, wanted, back=back, outermost=inside, batch=self.batch)
-        trip = self.graph_stop.trip if inside and not expression and not back else None
-        return found if trip is None else rerun.at_trip(found, trip)
+        stop = self.graph_stop if inside and not expression and not back else None
+        if stop is not None and stop.trip is None and stop.report is not None and stop.report.place == "check":
+            return replace(found, notes=(*found.notes, AFTERWARDS))
+        return found if stop is None or stop.trip is None else rerun.at_trip(found, stop.trip)
 
-    def is_call_of(self, record: Record, functions: Sequence[Any]) -> bool:
-        """Whether a recorded call is of one of these functions, or went to one of them in its own one's place."""
+    def is_call_of(self, record: Record, calls: Sequence[Any]) -> bool:
+        """Whether a recorded call is of one of these calls' functions, or went to one in its own one's place."""
         called = [record.function, *self.session.twins.called_for(record.function)]
-        return any(is_same(each, function) for each in called for function in functions)
+        return any(is_same(each, function) for each in called for function, _, _ in calls)
 
     def batch(self, function: Any) -> list[list[Any]]:
         """What the iterators in the function's graph gave last."""
@@ -86,7 +97,8 @@ class RerunCommands(CompareCommands, ReproCommands):
         functions = [function, *session.twins.called_for(function)]
         names = [trace.graph.name for each in functions for trace in internals_rerun.traces(each)]
         found = (session.keeper.batch(name) for name in reversed(names))
-        return next((batch for batch in found if batch), [])
+        again = [list(self.wreck.batch)] if self.wreck is not None and self.wreck.batch else []
+        return next((batch for batch in found if batch), again)
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
