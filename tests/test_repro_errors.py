@@ -95,6 +95,11 @@ for width in (32, 16):
     if width > 16:
         h = Dropout(0.1)(h)
         log(h)
+count = 0
+while count < 2:
+    h = layer(h)
+    train(h)
+    count += 1
 for epoch in range(3):
     train(h)
 model = Model(x, h)
@@ -114,6 +119,7 @@ def test_of_a_loop_what_makes_an_object_is_copied(tmp_path: Path) -> None:
             "    if width > 16:",
             "        h = Dropout(0.1)(h)",
         ],
+        ["while count < 2:", "    h = layer(h)", "    count += 1"],
     ]
     assert sources.bound_in("width", found[1]) and sources.bound_in("layer", found[1])
     assert not sources.bound_in("h", found[1]) and not sources.bound_in("Dense", found[1])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-SIMPLE = (ast.Assign, ast.AnnAssign, ast.Expr)
+SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 SETUP = ("compile", "build", "add", "adapt", "load_weights", "set_weights")  # calls that belong to an object's making
 
 
@@ -90,7 +90,7 @@ def part_for(name: str, statement: ast.stmt) -> ast.stmt | None:
     """What of a statement belongs to the name's making: of a loop or an `if`, the statements in it that do."""
     if not isinstance(statement, ast.For | ast.While | ast.If):
         return statement if builds(name, statement) else None
-    wanted, made = set[str](), {name}
+    wanted, made = set[str](), {name} | (loaded(statement.test) if isinstance(statement, ast.While) else set())
     while made != wanted:  # what the statements that make the name read is made in the loop, too
         wanted = set(made)
         kept = [
@@ -144,7 +144,7 @@ def straight(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def builds(name: str, statement: ast.stmt) -> bool:
     """Whether the statement assigns the name or sets its object up."""
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         return any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target))
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
