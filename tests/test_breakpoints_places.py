@@ -146,8 +146,8 @@ def halve(x: Any) -> Any:
 def run_dataset() -> None:
     tfdb.set_trace()
     dataset = tf.data.Dataset.range(3).map(lambda n: tf.cast(n, tf.float32)).map(halve)
-    for n, x in enumerate(dataset):
-        print("element", n, float(x))
+    halves = [float(x) for x in dataset]  # nothing is printed while a stop ahead of the loop may be open
+    print("halves", halves)
 
 
 def test_functions_of_datasets() -> None:
@@ -157,12 +157,12 @@ def test_functions_of_datasets() -> None:
         b halve    | Breakpoint 1 at ...
         c          | halve: y = x / 2.0
         p float(x) | 0.0
-        c          | ...halve: y = x / 2.0
+        c          | halve: y = x / 2.0
         p float(x) | 1.0
         n          | halve: return y
         p float(y) | 0.5
         cl 1       | Deleted breakpoint 1 at ...
-        c          | ...element 2 1.0
+        c          | halves [0.0, 0.5, 1.0]
     """,
     )
 
@@ -238,10 +238,10 @@ def test_tf_data_debug_mode() -> None:
         b halve | Breakpoint 1 at ...
         c | halve: y = x / 2.0
         p float(x) | 0.0
-        c | ...halve: y = x / 2.0
+        c | halve: y = x / 2.0
         p float(x) | 1.0
         cl 1 | Deleted breakpoint 1 at ...
-        c | ...element 2 1.0
+        c | halves [0.0, 0.5, 1.0]
     """,
     )
 

@@ -69,7 +69,7 @@ def spun(path: Path, passes: int, options: list[str], typed: str) -> tuple[str, 
 def test_a_planted_line_stops_in_the_graph_with_its_values(tmp_path: Path) -> None:
     options = ["-c", "b 7, i < 0"]
     output, status = spun(tmp_path / "planted.py", 100_000_000, options, "p 'at', bool(x[0] < 1)\nw\nq\n")
-    assert re.search(r"graph stop · spin · pass \d+\n> .*planted\.py\(\d+\)spin\(\)", output), output
+    assert re.search(r"graph stop · spin · pass \d+\n(--Return--\n)?> .*planted\.py\(\d+\)spin\(\)", output), output
     assert "('at', True)" in output and "planted.py(12)<module>" in output
     assert "over" not in output and status == 0
 
@@ -173,7 +173,7 @@ def test_fit_with_a_planted_line_stops_in_the_model(tmp_path: Path) -> None:
     path = tmp_path / "fit.py"
     path.write_text(FIT)
     output, status = interrupted(path, options, "p 'at', x.shape\nw\nq\n", 5.0)
-    assert re.search(r"graph stop · call · pass \d+\n> .*fit\.py\(\d+\)call\(\)", output), output
+    assert re.search(r"graph stop · call · pass \d+\n(--Return--\n)?> .*fit\.py\(\d+\)call\(\)", output), output
     assert "('at', TensorShape([8, 4]))" in output and "fit.py(17)<module>" in output
     assert "over" not in output and status == 0
 
