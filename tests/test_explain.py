@@ -295,3 +295,34 @@ def test_wrapping_by_keras_and_autograph_is_taken_off() -> None:
     said = report(text)
     shown = "Dimension size must be evenly divisible by 7 but is 60 (Reshape, input shapes [5,3,4], [2])"
     assert (said.message, said.node, said.layer) == (shown, "c/Reshape", "Cell.call()")
+
+
+WHILE = """import tensorflow as tf
+def beam(x, steps):
+    def cond(i, s):
+        return i < steps
+    def body(i, s):
+        s = tf.concat([s, s[:, -1:]], axis=1)
+        return i + 1, s
+    return tf.while_loop(cond, body, [tf.constant(0), x])
+"""
+
+
+def test_a_variable_of_while_loop_is_found_in_its_body() -> None:
+    message = (
+        "Input tensor `x:0` enters the loop with shape (2, 3), but has shape (2, 4) after one iteration. To allow the "
+        "shape to vary across iterations, use the `shape_invariants` argument of tf.while_loop to specify a "
+        "less-specific shape."
+    )
+    found = explain(Facts("ValueError", message, Place("beam.py", 8, "beam"), WHILE))
+    assert found is not None
+    assert found.startswith("s enters the loop with shape (2, 3) and leaves its body with (2, 4): line 6 changes it")
+    assert "shape_invariants" in found and "autograph" not in found
+
+
+def test_a_gradient_function_that_forgets_an_argument() -> None:
+    found = explain(
+        Facts("InternalError", "Recorded operation 'clip' returned too few gradients. Expected 4 but received 2")
+    )
+    assert found is not None
+    assert "clip() defines returns too few gradients: one for each argument" in found

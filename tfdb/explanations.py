@@ -140,7 +140,8 @@ def loop_variable(facts: Facts) -> str | None:
     )
     for pattern, kind in patterns:
         if found := re.search(pattern, facts.message):
-            return changed_in_loop(facts, kind, *found.groups())
+            plain = kind == "shape" and "`" in found[0]
+            return (changed_in_while if plain else changed_in_loop)(facts, kind, *found.groups())
     if found := re.search(r"'([^']+)' is None at the end of the iteration", facts.message):
         return f"{loop_head(facts, found[1])}: it is None at the end of an iteration ({loop_lines(facts, found[1])})."
     if found := re.search(r"'([^']+)' (?:is not allowed to be None|must be defined) before the loop", facts.message):
@@ -162,6 +163,18 @@ def changed_in_loop(facts: Facts, kind: str, name: str, before: str, after: str)
         else "cast it to one dtype"
     )
     return f"{name} enters the loop{loop_line(facts)} with {kind} {before} and leaves it with {after}: {by}; {fix}."
+
+
+def changed_in_while(facts: Facts, kind: str, name: str, before: str, after: str) -> str:
+    """The sentence on a variable of `tf.while_loop`, which the message knows by the tensor it began with only."""
+    stores = syntax.while_stores(facts.text, facts.place.lineno) if facts.place else {}
+    if not stores:
+        return changed_in_loop(facts, kind, name, before, after)
+    told, lines = next(iter(stores.items())) if len(stores) == 1 else (name, sorted(sum(stores.values(), [])))
+    return (
+        f"{told} enters the loop with {kind} {before} and leaves its body with {after}: {listed(lines)} changes it; "
+        "let it vary with tf.while_loop's shape_invariants=, or use a tf.TensorArray."
+    )
 
 
 def loop_line(facts: Facts) -> str:

@@ -44,6 +44,11 @@ def has_unknown_extent(operand: Operand) -> bool:
 
 MISUSES = (
     Misuse(
+        r"Recorded operation '([^']+)' returned too (few|many) gradients",
+        "The gradient function that {1}() defines returns too {2} gradients: one for each argument of {1}() is "
+        "wanted, in their order, and None for those that have none.",
+    ),
+    Misuse(
         r"KerasTensor cannot be used as input to a TensorFlow function|cannot convert it to a NumPy array"
         r"|symbolic KerasTensor cannot",
         "A KerasTensor stands for a layer's output and holds no numbers; only layers and keras.ops take it: use the "

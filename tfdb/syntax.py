@@ -167,6 +167,21 @@ def loop_at(text: str, line: int) -> ast.For | ast.While | None:
     return max(loops, key=lambda node: node.lineno, default=None)
 
 
+def while_stores(text: str, line: int) -> dict[str, list[int]]:
+    """Of the body of the `tf.while_loop` called at the line: its arguments that it assigns to, and where."""
+    calls = [node for node in nodes(text) if isinstance(node, ast.Call) and covers(node, line)
+             and isinstance(node.func, ast.Attribute) and node.func.attr == "while_loop"]  # fmt: skip
+    for call in calls:
+        given = [each.value for each in call.keywords if each.arg == "body"] or call.args[1:2]
+        names = [each.id for each in given if isinstance(each, ast.Name)]
+        found = [node for node in nodes(text) if isinstance(node, ast.FunctionDef) and node.name in names]
+        body = max((node for node in found if node.lineno <= line), key=lambda node: node.lineno, default=None)
+        if body is not None:
+            stores = {each.arg: stores_in(body.body, each.arg) for each in body.args.args}
+            return {name: lines for name, lines in stores.items() if lines}
+    return {}
+
+
 def branch_at(text: str, line: int) -> ast.If | None:
     """The `if` whose head is at the line, else the innermost around it."""
     branches = [node for node in nodes(text) if isinstance(node, ast.If) and covers(node, line)]
