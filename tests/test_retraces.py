@@ -328,3 +328,43 @@ def test_of_two_dtypes_the_usual_one_is_advised() -> None:
     leaves = [Leaf("x", "tensor", f"{dtype}({size},)", dtype, (size,)) for dtype, size in kinds]
     (text,) = traces.advice([Trace((leaf,)) for leaf in leaves], False, False)
     assert "tf.TensorSpec([None], tf.float32)" in text and "convert the others to float32" in text
+
+
+def test_the_call_that_is_stopped_in_is_counted(tf: Any) -> None:
+    @tf.function
+    def halved(x: Any) -> Any:
+        tfdb.set_trace()
+        return x / 2
+
+    def program() -> None:
+        for number in (1.0, 2.0):
+            halved(tf.constant(number))
+        print("end", float(halved(tf.constant([4.0]))[0]))
+
+    play(
+        program,
+        """
+        ...
+        (tfdb) u
+        ...
+        (tfdb) retraces halved
+        halved: 1 trace
+        ...
+        (tfdb) c
+        ...
+        (tfdb) u
+        ...
+        (tfdb) retraces halved
+        halved: 1 trace for 2 calls
+        ...
+        (tfdb) c
+        ...
+        (tfdb) u
+        ...
+        (tfdb) retraces halved
+        halved: 2 traces...
+        ...
+        (tfdb) c
+        end 2.0
+        """,
+    )

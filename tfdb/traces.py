@@ -183,10 +183,17 @@ def short(text: str) -> str:
     return text if len(text) <= LONG_VALUE else text[: LONG_VALUE - 1] + "…"
 
 
-def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[graphrecords.Trace]:
+def running(functions: Sequence[Any], names: Sequence[str]) -> int:
+    """How many of the graphs of these names, which are running now, are traces of one of the functions."""
+    own = {concrete.name.decode() for function in functions for _, concrete in internals_graphs.contexts(function)}
+    return sum(name in own for name in names)
+
+
+def history(function: Any, twins: Sequence[Any], recorder: Recorder, running: int = 0) -> list[graphrecords.Trace]:
     """The traces of a `tf.function` in the order they were made, those of its instrumented twins counted once.
 
-    `calls` is filled in where TensorFlow still counts them.
+    `calls` is filled in where TensorFlow still counts them; it counts a call when that is over, so those that are
+    `running` are added.
     """
     found: list[tuple[int, graphrecords.Trace]] = []
     for owner in (function, *twins):
@@ -204,6 +211,7 @@ def history(function: Any, twins: Sequence[Any], recorder: Recorder) -> list[gra
     made = list(unique.values())
     counts = internals_graphs.calls_per_trace(function)
     if counts is not None and len(counts) == len(made):
+        counts[-1] += running
         made = [replace(trace, calls=count) for trace, count in zip(made, counts, strict=True)]
     return made
 

@@ -156,7 +156,9 @@ class GraphCommands(PromptBase):
 
     def traces_text(self, function: Any, python: list[Any], width: int) -> str:
         """The traces of one tf.function with the lines of `python` that run only while it is traced; "" of none."""
-        made = traces.history(function, self.twins_of(function), self.session.traces)
+        twins = self.twins_of(function)
+        running = traces.running([function, *twins], [call.function for call in list(self.session.door.active)])
+        made = traces.history(function, twins, self.session.traces, running)
         if not made:
             return ""
         flags = internals_graphs.reduces_retracing(function), internals_graphs.input_signature(function) is not None
