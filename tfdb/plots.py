@@ -171,7 +171,7 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
         raise TfdbError("plots need plotext 6 or later: pip install -U 'tfdb[plot]'")
     figure.clear()
     figure.theme("simple" if color else "colorless")
-    figure.plot_size(width, height)
+    figure.plot_size(width, height if made.edges is None else min(height, 2 * int(made.values.max()) + 5))
     if made.edges is not None:
         centres = (made.edges[:-1] + made.edges[1:]) / 2
         figure.draw(figure.bar(centres.tolist(), made.values.tolist(), width=1))
