@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the top down: a module may import from its own row and from those below. A new module is entered here first.
 ROWS = {
     "prompt": {
-        "tfdb", "__main__", "prompt", "entry", "program", "interrupts", "interrupted", "uncaught",
+        "tfdb", "__main__", "prompt", "entry", "program", "interrupted", "uncaught",
         "watchstops", "spawned", "waiting", "commands", "completion", "callbacks", "extension", "remote", "terminated",
     },
     "session": {"session", "stopping", "tracestops", "headers"},
     "TensorFlow": {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
         "monitoring", "gate", "replay", "tensors",
-        "graphs", "dumps", "exits",
+        "graphs", "dumps", "exits", "interrupts",
         "callsites", "ordering", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",

@@ -1,10 +1,12 @@
 """The end of a process whose datasets are still at work in hooks, and of a program that is quit while it deletes."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import run
+from processes import environment, run
 
 from tfdb.interrupts import raise_from
 
@@ -38,6 +40,107 @@ def test_a_process_with_set_trace_ends_while_a_dataset_is_in_a_hook(tmp_path: Pa
     path.write_text("import tfdb\n" + text)
     done = run(path)
     assert done.stdout.endswith("first 0\n") and done.returncode == 0, done.stderr
+
+
+PRESSED = """
+import gc, os, signal
+gc.disable()
+
+class Late:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+late = Late()
+late.itself = late
+del late
+"""
+
+
+@pytest.mark.parametrize("options", [["-m", "tfdb", "-c", f"b 5, {SLOW}"], []])
+def test_ctrl_c_while_the_process_ends_changes_nothing(options: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    text = PROGRAM.format(end=PRESSED)
+    path.write_text(
+        text if options else "import tfdb\n" + text.replace("    w =", "    tfdb.set_trace(v < 0)\n    w =")
+    )
+    done = run(*options, path, typed="q\n")
+    assert "first 0" in done.stdout and done.returncode == 0, done.stderr
+    assert "KeyboardInterrupt" not in done.stderr and "ignored" not in done.stderr
+
+
+DAEMONS = """
+import threading
+
+def forever(rows):
+    while True:
+        next(rows)
+        went.set()
+
+went = threading.Event()
+threading.Thread(target=forever, args=(rows,), daemon=True).start()
+went.wait()
+print("over", flush=True)
+"""
+
+
+@pytest.mark.parametrize("condition", [SLOW, "v < 0"])
+def test_a_thread_that_the_program_leaves_behind_has_no_error(condition: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text(PROGRAM.format(end=DAEMONS))
+    done = run("-m", "tfdb", "-c", f"b 5, {condition}", path, typed="q\n")
+    assert "over" in done.stdout and done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+QUIT = """
+import atexit
+import tensorflow as tf
+import tfdb
+
+@tf.function
+def doubled(v):
+    {in_graph}
+    return v * 2
+
+atexit.register(lambda: print("at exit", float(doubled(tf.constant([3.0]))[0])))
+{eager}
+print(6 * 7 + float(doubled(tf.constant(2.0))))
+"""
+
+
+@pytest.mark.parametrize("stop", ["in_graph", "eager"])
+def test_what_a_program_does_at_exit_runs_without_stops_after_q(stop: str, tmp_path: Path) -> None:
+    path = tmp_path / "quits.py"
+    path.write_text(QUIT.format(in_graph="tfdb.set_trace()", eager="tfdb.set_trace()" if stop == "eager" else ""))
+    done = run(path, typed="q\n")
+    assert "at exit 6.0" in done.stdout and "46.0" not in done.stdout, done.stdout
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_without_any_standard_input_the_first_prompt_is_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "short.py"
+    path.write_text("print(40 + 2)\n")
+    command = [sys.executable, "-m", "tfdb", path]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, preexec_fn=lambda: os.close(0)
+    )
+    assert "standard input is closed" in done.stdout and "42" not in done.stdout
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_where_nobody_reads_the_output_the_next_prompt_is_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "short.py"
+    path.write_text("print(1, file=open('went', 'w'))\n")
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-u", "-m", "tfdb", path]
+    done = subprocess.run(
+        command, env=environment(), input="n\nn\n", stdout=write, stderr=subprocess.PIPE, text=True, timeout=60,
+        cwd=tmp_path,
+    )  # fmt: skip
+    os.close(write)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert not (tmp_path / "went").exists()
 
 
 def test_an_end_asked_for_within_a_deletion_comes_right_after_it() -> None:

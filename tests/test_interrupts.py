@@ -3,10 +3,11 @@
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import interrupted
+from processes import interrupted, run
 
 from tfdb import interrupts
 
@@ -198,17 +199,110 @@ def test_the_map_of_a_dataset_stops_and_quits_cleanly(loop: str, tmp_path: Path)
     assert status == 0
 
 
-def test_a_signal_that_the_thread_is_late_to_notice_is_noticed_once_and_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "PATIENCE", 0.01)
-    said: list[str] = []
-    taken = interrupts.Interrupts(
-        lambda: said.append("noticed"), lambda frame: said.append("arrived"), lambda: said.append("waiting")
+class Told:
+    """What an `Interrupts` with a pipe of its own, and no thread, has said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.taken = interrupts.Interrupts(
+            lambda: self.said.append("noticed"), lambda frame: self.said.append("arrived"), lambda: None
+        )
+        self.taken.pipe = os.pipe()
+        os.set_blocking(self.taken.pipe[0], False)
+
+    def signals(self, count: int) -> None:
+        assert self.taken.pipe is not None
+        os.write(self.taken.pipe[1], bytes([signal.SIGINT] * count))
+
+    def listener(self) -> None:
+        assert self.taken.pipe is not None
+        self.taken.take(self.taken.pipe[0])
+
+    def handler(self) -> None:
+        self.taken.handle(signal.SIGINT, None)
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    before, made = signal.getsignal(signal.SIGINT), Told()
+    signal.signal(signal.SIGINT, made.taken.handle)
+    yield made
+    signal.signal(signal.SIGINT, before)
+    for each in made.taken.pipe or ():
+        os.close(each)
+
+
+def test_a_signal_that_the_thread_is_late_to_notice_is_noticed_once_and_first(told: Told) -> None:
+    told.signals(1)
+    told.handler()  # as on a busy machine: the listening thread has not run yet
+    told.listener()
+    assert told.said == ["noticed", "arrived"]
+
+
+def test_after_signals_that_came_at_once_the_next_is_noticed_by_the_thread(told: Told) -> None:
+    """A call that Python is in for long is left by what the thread notices."""
+    told.signals(2)
+    told.listener()
+    told.handler()
+    told.handler()
+    before = list(told.said)
+    assert before[0] == "noticed" and before.count("arrived") == 2
+    told.signals(1)
+    told.listener()
+    assert told.said == [*before, "noticed"]
+
+
+def test_a_signal_is_the_programs_own_once_it_has_set_a_handler(told: Told) -> None:
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    told.signals(1)
+    told.listener()
+    assert told.said == []
+
+
+def test_without_pythons_file_descriptor_the_handler_notices_itself(told: Told) -> None:
+    told.handler()
+    assert told.said == ["noticed", "arrived"]
+
+
+def test_a_program_that_has_its_own_handler_alone_answers_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    own = "import signal\nimport tensorflow as tf\nsignal.signal(signal.SIGINT, lambda n, f: print('its own'))"
+    for passes, options in (1_500_000, []), (50_000, ["-c", "b 9, i < 0"]):
+        path.write_text(PROGRAM.format(passes=passes).replace("import tensorflow as tf", own))
+        output, status = interrupted(path, options, "c\n")
+        assert "its own" in output and "over" in output and "interrupted" not in output.lower(), output
+        assert status == 0
+
+
+def test_a_command_at_a_graphs_prompt_ends(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.py"
+    path.write_text(PROGRAM.replace('print("running", flush=True)', "").format(passes=3))
+    forever = '!print("running", flush=True); exec("while True: pass")'
+    output, status = interrupted(path, ["-c", "b 7"], f"{forever}\np 'here'\ncl\ny\nc\n")
+    assert "KeyboardInterrupt" in output and output.index("KeyboardInterrupt") < output.index("'here'"), output
+    assert "over" in output and status == 0, output
+
+
+def test_ctrl_c_for_a_forked_child_is_not_the_parents(tmp_path: Path) -> None:
+    path = tmp_path / "forks.py"
+    path.write_text(
+        """
+import os, signal, threading
+import tensorflow as tf
+ready, went = os.pipe(), threading.Event()
+child = os.fork()
+if child == 0:
+    try:
+        os.write(ready[1], b"x")
+        threading.Event().wait(30)
+    except KeyboardInterrupt:
+        os._exit(7)
+os.read(ready[0], 1)
+os.kill(child, signal.SIGINT)
+print("child", os.waitpid(child, 0)[1] >> 8)
+went.wait(1.5)  # longer than an answer takes
+print("over")
+"""
     )
-    taken.handle(signal.SIGINT, None)  # as on a busy machine: the listening thread has not run yet
-    read, write = os.pipe()
-    os.write(write, bytes([signal.SIGINT]))
-    os.close(write)
-    taken.listen(read)
-    os.close(read)
-    assert said == ["noticed", "arrived"]
-    assert not taken.told.acquire(blocking=False)
+    done = run("-m", "tfdb", path, typed="c\n")
+    assert "child 7" in done.stdout and "over" in done.stdout and "interrupted" not in done.stdout, done.stdout

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from tfdb import internals, prompt, session, spawned, watchstops
+from tfdb import exits, internals, prompt, session, spawned, watchstops
 from tfdb.imports import ImportWatch
-from tfdb.interrupts import Interrupts
+from tfdb.interrupts import Interrupts, uninterrupted
 from tfdb.program import Ending
 from tfdb.session import POLL_SECONDS, Session
 from tfdb.sourcemap import GENERATED_FILE, in_site_packages, is_hidden
@@ -53,7 +53,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     )
     watch.install()
     _undo.append(watch.remove)
-    interrupts = Interrupts(now.interrupt, debugger.interrupted_at, lambda: while_waiting(now, ending))
+    interrupts = Interrupts(debugger.noticed, debugger.interrupted_at, lambda: while_waiting(now, ending))
     interrupts.install()
     now.door.wake_main = interrupts.wake_main
     _undo.append(interrupts.remove)
@@ -75,10 +75,11 @@ def while_waiting(now: Session, ending: Ending) -> None:
 
 
 def give_back() -> None:
-    """Undo `take_over`."""
-    while _undo:
-        _undo.pop()()
-    session.end()
+    """Undo `take_over`; Ctrl-C does not leave it half undone."""
+    with uninterrupted():
+        while _undo:
+            _undo.pop()()
+        session.end()
 
 
 def keep(owner: Any, name: str, value: Any) -> None:
@@ -116,6 +117,8 @@ def set_trace(cond: Any = True, context: int | None = None, frame: FrameType | N
         context: lines of source to show around the stop (ipdb's terminal prompt only).
         frame: the frame to stop in; default the caller's.
     """
+    if exits.is_over():
+        return
     frame = frame or sys._getframe(1)
     now = session.current(prompt.make_worker_debugger if spawned.is_worker() else prompt.make_debugger)
     if now.is_foreign():

@@ -6,11 +6,15 @@ hook leaves its iterator waiting for ever, and the process with it.
 
 import atexit
 import gc
+import os
 from collections.abc import Callable
 
 from tfdb import internals, internals_datasets
+from tfdb.interrupts import uninterrupted
 
 _registered: list[Callable[[], None]] = []
+_over: list[bool] = []
+_process = os.getpid()
 
 
 def register(end: Callable[[], None]) -> None:
@@ -20,10 +24,32 @@ def register(end: Callable[[], None]) -> None:
         atexit.register(leave)
 
 
-def leave() -> None:
-    """Stop in hooks no more; where any was made, let go of what frames of the past hold, and of the iterators."""
+def no_more_stops() -> None:
+    """The program has been quit: what it has registered for its exit runs without stops.  Idempotent."""
+    atexit.unregister(over)
+    atexit.register(over)  # the last is the first to be called
+
+
+def over() -> None:
+    """End the session; `is_over` from now on."""
     for end in _registered:
         end()
-    if internals.loaded() and internals.planted:
-        gc.collect()
-        internals_datasets.let_go_of_iterators()
+    _over.append(True)
+
+
+def is_over() -> bool:
+    """Whether the program has been quit, and now does what it has registered for its exit."""
+    return bool(_over)
+
+
+def leave() -> None:
+    """Stop in hooks no more; where any was made, let go of what frames of the past hold, and of the iterators.
+
+    Not in a forked child: it has none of the iterators' threads, and would wait for them.
+    """
+    with uninterrupted():
+        for end in _registered:
+            end()
+        if internals.loaded() and internals.planted and os.getpid() == _process:
+            gc.collect()
+            internals_datasets.let_go_of_iterators()

@@ -1,9 +1,11 @@
 """TensorFlow's private names for datasets and iterators of a failed call; a part of internals.py, under its rules."""
 
 import gc
+import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from tfdb import internals_errors
 from tfdb.internals import private, structured_function
@@ -58,10 +60,36 @@ def resource_of(iterator: Any) -> Any:
 
 
 def let_go_of_iterators() -> None:
-    """Free what every eager iterator holds in TensorFlow, after its threads have ended; none gives elements again."""
-    iterators: list[Any] = [each for each in gc.get_objects() if type(each) is iterator_class()]
+    """Free what every eager iterator holds in TensorFlow, after its threads have ended; none gives elements again.
+
+    Left out are those that other threads, daemons of the program's, are at; such a thread waits where it would take
+    the next element, since Python is about to end it.
+    """
+    main, owner = threading.main_thread(), cast(Any, iterator_class())
+    original = owner._next_internal
+
+    def next_internal(iterator: Any) -> Any:
+        if threading.current_thread() is not main:
+            threading.Event().wait()
+        return original(iterator)
+
+    owner._next_internal = next_internal
+    iterators: list[Any] = [each for each in gc.get_objects() if type(each) is owner]
+    used = used_by_others()
     for iterator in iterators:
-        iterator._iterator_resource = None
+        if id(iterator) not in used:
+            iterator._iterator_resource = None
+
+
+def used_by_others() -> set[int]:
+    """What the frames of all other threads have among their locals, by id."""
+    used: set[int] = set()
+    for thread, frame in sys._current_frames().items():
+        at: FrameType | None = frame if thread != threading.get_ident() else None
+        while at is not None:
+            used.update(map(id, at.f_locals.values()))
+            at = at.f_back
+    return used
 
 
 def pipeline(dataset: Any) -> list[tuple[Any, Any]]:

@@ -1,5 +1,6 @@
 """Ctrl-C outside the hooks -> a prompt in eager code, or beside a call that does not come back."""
 
+import ctypes
 import os
 import sys
 import threading
@@ -18,6 +19,18 @@ class InterruptedPrompt(PromptBase):
     """What the prompt does about Ctrl-C where no hook answers it; mixed in before a pdb class."""
 
     beside: bool = False  # a prompt is open on a thread of its own while the main thread is in a call
+
+    busy: int
+
+    def noticed(self) -> None:
+        """Ctrl-C was typed: the next hook stops for it, or the command ends that a prompt off the main thread runs.
+
+        Python raises KeyboardInterrupt on the main thread alone, and there only when its call is over, which waits
+        for that prompt.
+        """
+        self.session.interrupt()
+        if self.busy not in (0, threading.main_thread().ident):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.busy), ctypes.py_object(KeyboardInterrupt))
 
     def interrupted_at(self, frame: FrameType | None) -> None:
         """Ctrl-C in eager code, or after a graph that had no hook: stop at the user's innermost line.

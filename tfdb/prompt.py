@@ -11,7 +11,7 @@ import threading
 from types import FrameType, SimpleNamespace
 from typing import Any, TextIO
 
-from tfdb import graphtext, render
+from tfdb import exits, graphtext, render
 from tfdb.commands.completing import CompletingPrompt
 from tfdb.commands.console import ConsoleCommands
 from tfdb.commands.errors import ErrorCommands
@@ -149,6 +149,7 @@ class Commands(
             finally:
                 self.graph_stop = None
             if self.quitting:
+                exits.no_more_stops()
                 self.session.quit()
 
     def interaction(self, frame: FrameType | None, tb_or_exc: Any) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any
 
-from tfdb import internals
+from tfdb import exits, internals
 from tfdb.commands.base import PromptBase
 from tfdb.errors import Quit
 from tfdb.frames import is_stand_in
@@ -141,6 +141,8 @@ class Waiting(PromptBase):
 
     def quit_of(self, frame: FrameType) -> BaseException:
         """The user's `q` at an eager stop, as what ends the program."""
+        if not self.running_again:
+            exits.no_more_stops()
         if internals.in_py_function(frame) and not self.running_again:
             self.session.quit()
         elif threading.current_thread() is not threading.main_thread() and not self.running_again:

@@ -5,7 +5,8 @@ import code
 import os
 import pdb
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfdb import graphtext, render
@@ -19,11 +20,14 @@ class ConsoleCommands(PromptBase):
     """
 
     fits: bool = False  # whether lines are to be broken: the terminal's debugger sets it
+    unread: bool = False  # whether nobody can read what is printed, or type
+    busy: int = 0  # the thread that is carrying out a command
     own: bool = False  # whether the command that is carried out is one of tfdb's
 
     def onecmd(self, line: str) -> bool:
         """Carry a command out; an error that it lets through, as from a class of the user's, leaves the prompt open."""
         before, self.own = self.own, self.is_own(line)
+        outer, self.busy = self.busy, threading.get_ident()
         try:
             return bool(super().onecmd(line))
         except (bdb.BdbQuit, pdb.Restart):
@@ -32,6 +36,7 @@ class ConsoleCommands(PromptBase):
             self.error(f"{type(error).__name__}: {error}")
             return False
         finally:
+            self.busy = outer
             self.own = before
 
     def is_own(self, line: str) -> bool:
@@ -42,25 +47,40 @@ class ConsoleCommands(PromptBase):
 
     def message(self, msg: str) -> None:
         """Print text; of tfdb's own, no line wider than the terminal."""
-        super().message(fitted(str(msg), render.terminal_width(), 2) if self.fits and self.own else msg)
+        self.write(super().message, fitted(str(msg), render.terminal_width(), 2) if self.fits and self.own else msg)
 
     def tell(self, msg: str) -> None:
         """Print text of tfdb's that no command asked for."""
-        super().message(fitted(str(msg), render.terminal_width(), 2) if self.fits else msg)
+        self.write(super().message, fitted(str(msg), render.terminal_width(), 2) if self.fits else msg)
 
     def error(self, msg: str) -> None:
         """Print an error after `***`, no line wider than the terminal."""
-        super().error(fitted(str(msg), render.terminal_width() - 4, 4).lstrip() if self.fits else msg)
+        self.write(super().error, fitted(str(msg), render.terminal_width() - 4, 4).lstrip() if self.fits else msg)
+
+    def write(self, writer: Callable[[str], None], text: str) -> None:
+        """Print; where nobody can read it (a closed pipe, a full disk) the next prompt is the end of input."""
+        try:
+            writer(text)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) and not self.stdout.closed:
+                raise
+            self.unread = True
 
     def cmdloop(self, intro: Any = None) -> None:
-        """Read and carry out commands; a program that has closed its standard input has come to the end of it."""
+        """Read and carry out commands; where standard input or output is gone, it has come to the end of input."""
         try:
-            super().cmdloop(intro)
-        except ValueError:
-            if not self.use_rawinput or (sys.stdin is not None and not sys.stdin.closed):
+            if not self.unread:
+                super().cmdloop(intro)
+        except (ValueError, RuntimeError, OSError) as error:
+            streams = sys.stdin, sys.stdout
+            gone = isinstance(error, OSError) or any(stream is None or stream.closed for stream in streams)
+            if not self.use_rawinput or not gone:
                 raise
             self.message("standard input is closed: no more commands")
-            self.onecmd("EOF")
+            self.unread = True
+        if self.unread:
+            self._user_requested_quit = True
+            self.set_quit()
 
     def do_interact(self, arg: str) -> None:
         """interact
