@@ -92,6 +92,41 @@ def test_a_thread_that_the_program_leaves_behind_has_no_error(condition: str, tm
     assert "Traceback" not in done.stderr, done.stderr
 
 
+KEPT = """
+import atexit, signal, time, weakref
+atexit.register(lambda: print("handle", "gone" if handle() is None else "kept"))
+import tensorflow as tf
+import tfdb
+
+def doubled(v):
+    tfdb.set_trace(tf.py_function(nap, [], tf.bool))
+    return v * 2
+
+def nap():
+    time.sleep(0.3)
+    return False
+
+def late(*event):
+    raise ZeroDivisionError("late")
+
+rows = iter(tf.data.Dataset.range(10**9).map(doubled).prefetch(2))
+handle = weakref.ref(rows._iterator_resource)
+print("first", int(next(rows)))
+signal.signal(signal.SIGALRM, late)
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+while True:
+    next(rows)
+"""
+
+
+def test_an_error_that_came_while_waiting_for_an_element_keeps_no_iterator(tmp_path: Path) -> None:
+    path = tmp_path / "rows.py"
+    path.write_text(KEPT)
+    done = run(path)
+    assert "ZeroDivisionError: late" in done.stderr and done.returncode == 1, done.stderr
+    assert "handle gone" in done.stdout, done.stdout
+
+
 QUIT = """
 import atexit
 import tensorflow as tf

@@ -8,9 +8,13 @@ import atexit
 import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
 
 from tfdb import internals, internals_datasets
 from tfdb.interrupts import uninterrupted
+from tfdb.sourcemap import is_hidden
 
 _registered: list[Callable[[], None]] = []
 _over: list[bool] = []
@@ -51,5 +55,15 @@ def leave() -> None:
         for end in _registered:
             end()
         if internals.loaded() and internals.planted and os.getpid() == _process:
+            let_go_of_tracebacks()
             gc.collect()
             internals_datasets.let_go_of_iterators()
+
+
+def let_go_of_tracebacks() -> None:
+    """Clear what libraries' frames of errors that are kept hold: the handle of an iterator that one came out of."""
+    kept: list[Any] = [each for each in gc.get_objects() if type(each) is TracebackType]
+    for each in kept:
+        if is_hidden(each.tb_frame.f_code.co_filename):
+            with suppress(RuntimeError):  # the frame is running
+                each.tb_frame.clear()
