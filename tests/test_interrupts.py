@@ -306,3 +306,29 @@ print("over")
     )
     done = run("-m", "tfdb", path, typed="c\n")
     assert "child 7" in done.stdout and "over" in done.stdout and "interrupted" not in done.stdout, done.stdout
+
+
+def test_where_nobody_can_be_asked_the_program_has_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "eager.py"
+    path.write_text(
+        """
+import time
+import tensorflow as tf
+
+@tf.function
+def doubled(x):
+    y = x * 2
+    return y
+
+try:
+    print("running", flush=True)
+    for k in range(400):
+        doubled(tf.constant(1.0))
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    print("caught", flush=True)
+"""
+    )
+    for options in ([], ["-c", "b 8, y is None"]):
+        output, status = interrupted(path, ["--no-prompt", *options], "")
+        assert output.endswith("running\ncaught\n") and status == 0, output

@@ -53,7 +53,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     )
     watch.install()
     _undo.append(watch.remove)
-    interrupts = Interrupts(debugger.noticed, debugger.interrupted_at, lambda: while_waiting(now, ending))
+    interrupts = Interrupts(debugger.noticed, debugger.interrupted_at, lambda: while_waiting(now))
     interrupts.install()
     now.door.wake_main = interrupts.wake_main
     _undo.append(interrupts.remove)
@@ -62,15 +62,13 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
     return debugger
 
 
-def while_waiting(now: Session, ending: Ending) -> None:
+def while_waiting(now: Session) -> None:
     """Ctrl-C has had no answer for a second: a graph or other C code is running.  Give its hooks time, then prompt."""
     until = time.monotonic() + HOOKS_PATIENCE
     hooked = any(now.door.holds_hooks(call.function) for call in list(now.door.active))
     while hooked and now.interrupted and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
-    if now.interrupted and ending.no_prompt:
-        now.debugger.message("interrupted: waiting for the call to end (Ctrl-\\ ends the process at once)")
-    elif now.interrupted:
+    if now.interrupted:
         now.debugger.still_running()
 
 

@@ -10,6 +10,7 @@ from tfdb import internals_tracing
 from tfdb.commands.base import PromptBase
 from tfdb.errors import Quit
 from tfdb.interrupts import raise_from
+from tfdb.program import Ending
 from tfdb.stopping import Stepping
 
 STILL_RUNNING = "\nProgram interrupted in a call that has not come back. (c: wait for it, q: end the process)"
@@ -21,6 +22,7 @@ class InterruptedPrompt(PromptBase):
     beside: bool = False  # a prompt is open on a thread of its own while the main thread is in a call
 
     busy: int
+    ending: Ending
 
     def noticed(self) -> None:
         """Ctrl-C was typed: the next hook stops for it, or the command ends that a prompt off the main thread runs.
@@ -28,6 +30,8 @@ class InterruptedPrompt(PromptBase):
         Python raises KeyboardInterrupt on the main thread alone, and there only when its call is over, which waits
         for that prompt.
         """
+        if self.ending.no_prompt:
+            return
         self.session.interrupt()
         if self.busy not in (0, threading.main_thread().ident):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.busy), ctypes.py_object(KeyboardInterrupt))
@@ -45,7 +49,7 @@ class InterruptedPrompt(PromptBase):
         if self.session.quitting is not None:
             raise_from(frame, self.session.quitting)
             return
-        if threading.get_ident() in self.session.at_prompt or self.session.is_foreign():
+        if self.ending.no_prompt or threading.get_ident() in self.session.at_prompt or self.session.is_foreign():
             raise KeyboardInterrupt
         if not self.session.interrupted or self.session.at_prompt:  # another thread's prompt has it
             return
