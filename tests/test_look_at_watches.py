@@ -185,32 +185,64 @@ def test_keras_fit_at_watch_nan(tf: Any) -> None:
     assert sum(bad) > 3 and bad == sorted(bad, reverse=True)
 
 
-def test_keras_fit_at_a_threshold_says_what_cannot_be_had(tf: Any) -> None:
+@pytest.mark.parametrize("per_call", [1, 2])
+def test_keras_fit_at_a_threshold_draws_the_same_numbers_again(tf: Any, per_call: int) -> None:
     import keras
 
     model = keras.Sequential([keras.layers.Dense(3, name="first"), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", steps_per_execution=per_call)
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype("float32")
 
     def program() -> None:
         tfdb.set_trace()
-        model.fit(np.eye(4, dtype="float32"), np.ones((4, 1), "float32"), batch_size=4, verbose=0)
+        model.fit(x, np.ones((12, 1), "float32"), batch_size=4, verbose=0, shuffle=False)
+
+    stop = """
+Gradients over a limit...
+...
+(tfdb) lt -n BiasAddGrad|stateless_dropout
+... tensors of one_step_on_data · ... computed again
+...
+(tfdb) """
+    output = play(program, f"...\n(tfdb) watch grad:first/bias > 1e-4\n...\n(tfdb) c{3 * (stop + 'c')}\n")
+    assert "not available" not in output
+    told = [float(norm) for norm in re.findall(r"first/bias ([\d.e-]+)$", output, re.M)]
+    rows = re.findall(r"BiasAddGrad +BiasAddG\S* .*\[(.*)\]", output)
+    norms = [np.linalg.norm([float(each) for each in row.split(",")]) for row in rows]
+    assert len(norms) == 3
+    np.testing.assert_allclose(norms, told, rtol=0.02)
+
+
+def test_a_loop_over_a_dataset_at_a_threshold_has_the_state_of_its_pass(tf: Any) -> None:
+    w, count = tf.Variable([[0.5], [0.25]], name="w"), tf.Variable(10.0, trainable=False)
+    data = tf.data.Dataset.from_tensor_slices([[[1.0, 2.0]], [[3.0, 4.0]], [[30.0, 50.0]]])
+
+    @tf.function
+    def epoch(batches: Any) -> None:
+        for x in batches:
+            count.assign_add(1.0)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.matmul(x, w)) + tf.sqrt(count + 0.0)
+            w.assign_sub(0.001 * tape.gradient(loss, w))
+
+    def program() -> None:
+        tfdb.set_trace()
+        epoch(data)
 
     play(
         program,
         """
         ...
-        (tfdb) watch grad > 0.001
+        (tfdb) watch grad > 50
         ...
         (tfdb) c
         Gradients over a limit...
         ...
-        (tfdb) lt
-        ... tensors of one_step_on_data · ... computed again · ... not available
+        (tfdb) lt -t Sqrt|AddV2 -n ^(Sqrt|add_1)$
+        2 tensors of ... · 2 computed again
         ...
-          first_1/MatMul ... float32(4, 3) ... [...
-        ...
-          ... not available: seed_generator...
-        ...
+          Sqrt ...float32() ...3.61
+          add_1 ...float32() ...30.7
         (tfdb) unwatch
         ...
         (tfdb) c

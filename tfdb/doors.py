@@ -16,6 +16,7 @@ from typing import Any
 from . import (
     blame,
     compiled,
+    elements,
     internals,
     internals_gate,
     internals_layers,
@@ -26,7 +27,6 @@ from . import (
     steps,
 )
 from .conditions import Watch
-from .elements import drawing, looping, unwrapping
 from .errors import Quit
 from .gate import RATE, Place, Trip, check_eager, floating, gate, plant
 from .steps import Step
@@ -50,17 +50,14 @@ def install(
     """
     gate.watches, gate.on_trip, gate.is_told = tuple(watches), on_trip, is_told
     gate.active, gate.meant = True, None
+    elements.follow("doors", finish)
     if not patches.saved:
-        patches.replace(internals_gate.tracing_module(), "func_graph_from_py_func", lambda f: steps.tracer(f, finish))
         patches.replace(internals.function_class(), "__call__", calling)
         patches.replace(internals_gate.tape_class(), "gradient", differentiating)
         patches.replace(internals_gate.tape_class(), "__enter__", skips.entering)
         patches.replace(internals_gate.dataset_class(), "__init__", blame.built.constructing)
-        patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
         patches.replace(internals_gate.replica_thread_class(), "__init__", replicas.starting)
         patches.replace(internals_gate.replica_thread_class(), "run", replicas.running)
-        patches.replace(internals_gate.optional_class(), "get_value", unwrapping)
-        patches.replace(internals_gate.loops_module(), "_general_purpose_scan", looping)
         for name in internals_gate.READS:
             internals_gate.replace_variable_method(patches, name, reading)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
@@ -98,6 +95,7 @@ def uninstall() -> None:
     keras_patches.remove()
     new_patches.remove()
     patches.remove()
+    elements.unfollow("doors")
     hooked.clear()
     blame.built.clear()
     blame.assigned.clear()

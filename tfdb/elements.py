@@ -1,6 +1,6 @@
-"""An element of a dataset that a step draws -> the step knows it, so that it can be run again with the same one.
+"""Tracing a step -> the step knows the elements of datasets that it draws, and what small state held when it began.
 
-The doors of iterators and of AutoGraph's loops over datasets.
+The doors of functions that are traced, of iterators and of AutoGraph's loops over datasets.  Watches share them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,41 @@ from typing import Any
 from . import internals, internals_gate, replaying, steps
 from .gate import gate
 
+Finish = Callable[[steps.Step, Any], Any]
+
+patches = internals.Patches()
+followers: dict[str, Finish | None] = {}
+
+
+def follow(who: str, finish: Finish | None = None) -> None:
+    """Have steps known from now on; `finish` sees each at the end of its tracing (`steps.tracer`).  Idempotent."""
+    followers[who] = finish
+    if not patches.saved:
+        patches.replace(internals_gate.tracing_module(), "func_graph_from_py_func", lambda f: steps.tracer(f, finished))
+        patches.replace(internals_gate.iterator_class(), "_next_internal", drawing)
+        patches.replace(internals_gate.optional_class(), "get_value", unwrapping)
+        patches.replace(internals_gate.loops_module(), "_general_purpose_scan", looping)
+
+
+def unfollow(who: str) -> None:
+    """Undo `follow`; the doors go with the last follower.  Idempotent."""
+    followers.pop(who, None)
+    if not followers:
+        patches.remove()
+
+
+def finished(step: steps.Step, outputs: Any) -> Any:
+    """The end of a traced function's body, as each follower wants it."""
+    for finish in followers.values():
+        outputs = outputs if finish is None else finish(step, outputs)
+    return outputs
+
+
+def writing(variable: Any) -> None:
+    """A variable is about to be written: in a graph, its step reads what it holds first."""
+    if internals.current_graph() is not None and (step := steps.current()) is not None:
+        steps.remember(step, variable)
+
 
 def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
     """`next` of an iterator: a step can be run again with the same element."""
@@ -20,12 +55,10 @@ def drawing(original: Callable[..., Any]) -> Callable[..., Any]:
         if replaying.active():
             return replaying.draw(self, original)
         element = original(self)
-        if not gate.busy:
-            graph = internals.current_graph()
-            if graph is None:
-                replaying.last_drawn[id(self)] = (self, element)
-            elif (step := steps.current()) is not None:
-                step.draw(element)
+        if internals.current_graph() is not None:
+            arrived(element)
+        elif not gate.busy:
+            replaying.last_drawn[id(self)] = (self, element)
         return element
 
     return _next_internal
@@ -61,5 +94,5 @@ def looping(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def arrived(element: Any) -> None:
     """An element of a dataset is there, in the graph of a step."""
-    if not gate.busy and internals.current_graph() is not None and (step := steps.current()) is not None:
+    if not gate.aside and internals.current_graph() is not None and (step := steps.current()) is not None:
         step.draw(element)

@@ -69,6 +69,12 @@ class Trip:
     xla: bool = False
     gradients: Sequence[tuple[str, Any]] = ()  # what is to be applied, by the names of the variables; None is kept
     again: bool = False  # `gradients` are those of the step run again
+    began: Step | None = None  # the step that `values` are of, where the gate is a threshold's
+
+    @property
+    def step(self) -> Step | None:
+        """The step whose inputs came with the trip."""
+        return self.place.step or self.began
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -102,8 +108,13 @@ class Gate:
 
     @property
     def busy(self) -> bool:
+        """Whether nothing watches for bad values, or this thread is `aside`."""
+        return self.aside or not self.active
+
+    @property
+    def aside(self) -> bool:
         """Whether this thread works for the debugger now, or inside an optimizer that was looked at already."""
-        return getattr(self.local, "busy", 0) > 0 or not self.active
+        return getattr(self.local, "busy", 0) > 0
 
     @property
     def judges_values(self) -> bool:

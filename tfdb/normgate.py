@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import internals, internals_gate, internals_norms, normlook, normslopes, replaying, skips, steps
+from . import elements, internals, internals_gate, internals_norms, normlook, normslopes, replaying, skips, steps
 from .errors import Quit
 from .gate import gate
 from .gradhistory import Book
@@ -57,6 +57,8 @@ class NormWatch:
         """
         self.thresholds, self.on_cross, self.meant = tuple(thresholds), on_cross, None
         self.detailed = self.detailed or detailed
+        if thresholds:
+            elements.follow("norms")
         if not self.patches.saved:
             self.patches.replace(internals.function_class(), "__call__", self.calling)
             self.patches.replace(internals_gate.tape_class(), "gradient", self.differentiating)
@@ -76,6 +78,7 @@ class NormWatch:
         """Put everything back and forget the history.  Idempotent."""
         self.keras_patches.remove()
         self.patches.remove()
+        elements.unfollow("norms")
         self.hooked.clear()
         self.thresholds, self.detailed = (), False
         self.calls, self.book = steps.Calls(), Book()
@@ -268,6 +271,7 @@ class NormWatch:
                 return original(variable, value, *args, **kwargs)
             scope = self.scope
             if scope is None:
+                elements.writing(variable)
                 value = self.by_hand(variable, value, method, sys._getframe(1))
                 return original(variable, value, *args, **kwargs)
             if id(variable) in scope.ids and internals.current_graph() is scope.graph:

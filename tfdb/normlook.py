@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,8 @@ class Crossing:
     step: int | None
     compiled: bool = False
     frame: Any = None  # of an eager step
+    began: steps.Step | None = None  # in a graph, with its inputs by the id of their symbols
+    values: Mapping[int, Any] = field(default_factory=dict)
 
     @property
     def over(self) -> tuple[str, ...]:
@@ -234,6 +236,8 @@ def in_graph(
     if not place.thresholds:
         return None
     carrier, asked = around(watch, place, given)
+    step = steps.current()
+    symbols = step.tensors() if step is not None else []
     with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_norms"):
         verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
         numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
@@ -242,12 +246,14 @@ def in_graph(
         )
         parts = [part for value in values for part in ([value.values, value.indices] if is_sliced(value) else [value])]
         sliced = [is_sliced(value) for value in values]
-        carried = [*parts, *carrier.tensors]
+        carried = [*parts, *symbols, *carrier.tensors]
         known = tf.stack(verdicts)
 
-        def fire(over: Any, matrix: Any, numbers: Any, step: Any, *rest: Any) -> None:
+        def fire(over: Any, matrix: Any, numbers: Any, number: Any, *rest: Any) -> None:
             arrays, carried = gathered(rest, sliced)
-            tell(watch, place, over.numpy(), matrix.numpy(), numbers.numpy(), int(step), arrays, carried)
+            values = {id(symbol): value for symbol, value in zip(symbols, carried, strict=False)}
+            found = over.numpy(), matrix.numpy(), numbers.numpy()
+            tell(watch, place, *found, int(number), arrays, carried[len(symbols) :], began=(step, values))
 
         def told() -> Any:
             return internals.call_in_branch(fire, [known, matrix, numbers, step_in_graph(place), *carried])
@@ -305,6 +311,7 @@ def tell(
     arrays: Sequence[np.ndarray] | None,
     carried: Sequence[Any],
     xla: bool = False,
+    began: tuple[steps.Step | None, Mapping[int, Any]] = (None, {}),
 ) -> None:
     """Hand over each threshold that was passed; runs on one of TensorFlow's threads, or after a compiled call."""
     if not watch.is_on:
@@ -319,7 +326,7 @@ def tell(
         if passed:
             is_limit = threshold.kind != "expression"
             value = is_over(threshold, places, place, known, losses, NUMPY) if is_limit else True
-            watch.cross(Crossing(threshold, place, value, known, full, list(losses), stack, number, xla))
+            watch.cross(Crossing(threshold, place, value, known, full, list(losses), stack, number, xla, None, *began))
 
 
 # -- XLA --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ WHAT = {
 def trip_of(crossing: Crossing) -> Trip:
     """The crossing as a trip of a gate."""
     place = Place(None, crossing.place.kind, crossing.place.names, spot=crossing.place.spot)
-    return Trip(place, crossing.threshold, reason_of(crossing), (), (), frame=crossing.frame, xla=crossing.compiled)
+    trip = Trip(place, crossing.threshold, reason_of(crossing), (), (), frame=crossing.frame, xla=crossing.compiled)
+    trip.values, trip.began = dict(crossing.values), crossing.began
+    return trip
 
 
 def reason_of(crossing: Crossing) -> str:

@@ -112,7 +112,7 @@ def of_record(record: Record) -> Target:
 
 def at_trip(target: Target, trip: Any) -> Target:
     """The target of a watch's stop with the state that its step began with: the gate carried it."""
-    step = trip.place.step
+    step = trip.step
     if step is None or target.at_call is not None:
         return target
     kept = [(variable, trip.values.get(id(symbol))) for variable, symbol in step.before.values()]

@@ -28,7 +28,7 @@ def of_trip(trip: Trip, calls: Sequence[Given]) -> Execution:
     Raises:
         TfdbError: the step has no graph.
     """
-    step = trip.place.step
+    step = trip.step
     graph, end = trip.place.spot or (step.graph if step is not None else None, None)
     if trip.xla and graph is not None:
         end = before_own_ops(graph)
@@ -113,7 +113,7 @@ def is_of(given: Given, graph: Any) -> bool:
 
 def carried(trip: Trip) -> Known:
     """What came with the trip: the step's arguments and the elements it drew."""
-    step, found = trip.place.step, Known()
+    step, found = trip.step, Known()
     for symbol in steps.flatten((step.args, step.kwargs, step.drawn)) if step is not None else ():
         if internals.is_symbolic(symbol) and id(symbol) in trip.values:
             found.setdefault(id(symbol.graph), {})[symbol.name] = trip.values[id(symbol)]
@@ -122,7 +122,7 @@ def carried(trip: Trip) -> Known:
 
 def held(trip: Trip) -> dict[int, Any]:
     """What small variables held when the step began, by the id of their handle."""
-    step = trip.place.step
+    step = trip.step
     if trip.xla and step is not None:  # the whole step is taken back: its variables hold what it began with
         return {id(v.handle): v.read_value() for v in step.graph.variables if not internals.is_symbolic(v.handle)}
     before = step.before.values() if step is not None else ()
