@@ -17,7 +17,7 @@ from tfdb import internals, internals_graphs, internals_stacks
 from tfdb.sourcemap import activations
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: one is made at every call, and that would double its cost
 class Given:
     """What a graph function was called with: its flat arguments, captures last.
 
@@ -30,7 +30,7 @@ class Given:
     variables: Mapping[int, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """A graph that is being run for Python code: its name, the calling thread and the innermost calling frame."""
 

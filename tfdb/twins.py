@@ -82,13 +82,13 @@ class Twins:
         self.clones: weakref.WeakSet[Any] = weakref.WeakSet()
         self.met: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[Place], bool]] = weakref.WeakKeyDictionary()
         self.local = threading.local()
+        self.counted = False
 
     def install(self) -> None:
         """Stand at the doors.  Idempotent; `remove` undoes it."""
         if not self.patches.saved:
             function = internals.function_class()
             self.patches.replace(function, "__call__", self.calling)
-            self.patches.replace(function, "experimental_get_tracing_count", self.counting)
             self.patches.replace(internals.structured_function(), "__init__", self.building)
             self.patches.replace(internals.py_function_registry(), "__call__", self.calling_back)
             self.patches.replace(internals.func_graph_module(), "func_graph_from_py_func", self.building_graph)
@@ -96,6 +96,7 @@ class Twins:
     def remove(self) -> None:
         """Leave the doors and forget the twins."""
         self.patches.remove()
+        self.counted = False
         self.twins.clear()
 
     def calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,14 +132,12 @@ class Twins:
             return function._python_function(*args, **kwargs)
         if function in self.clones:
             return original(function, *args, **kwargs)
-        if internals.current_graph() is not None:
-            tracer = self.active_tracer()
+        if not internals.executing_eagerly():
+            tracer = self.active_tracer() if internals.current_graph() is not None else None  # a saver's, TF1's: none
             if tracer is None or not self.is_concerned(function, tracer.armed):
                 return original(function, *args, **kwargs)
             twin = self.twin(function, tracer.armed)
             return original(twin.function, *args, **kwargs)
-        if not internals.executing_eagerly():  # a plain graph: a saver's, or TF1's
-            return original(function, *args, **kwargs)
         armed = self.needs.stepping()
         if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
             self.needs.called(function, args, kwargs, None)
@@ -148,12 +147,16 @@ class Twins:
         with self.tracing(armed, twin):
             return original(twin.function, *args, **kwargs)
 
+    def count_once(self) -> None:
+        """Count traces as the user does from now on; not without a twin, for TensorFlow asks at every call."""
+        if not self.counted:
+            self.counted = True
+            self.patches.replace(internals.function_class(), "experimental_get_tracing_count", self.counting)
+
     def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The user's count of traces: what it would be without a twin."""
 
         def experimental_get_tracing_count(function: Any) -> int:
-            if not self.twins:  # TensorFlow asks twice at every call
-                return original(function)
             twins = self.twins.get(function, {}).values()
             return max([original(function), *(original(twin.function) for twin in twins)])
 
@@ -235,6 +238,7 @@ class Twins:
         places = self.needs.breakpoints()
         twins = self.twins.setdefault(function, {})
         if armed not in twins or not twins[armed].serves(places):
+            self.count_once()
             if internals.trace_count(function) or twins:
                 retraced(function)
             clone = function._clone(function._python_function)
