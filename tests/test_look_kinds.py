@@ -352,7 +352,7 @@ def test_what_cannot_be_drawn(array: np.ndarray, message: str) -> None:
         plots.drawing(array, "x")
 
 
-@pytest.mark.parametrize("numbers", [[5.0, 5.0 + 1e-15], [1e-320, 2e-320], [7.0, 7.0], [3.0, np.nan]])
+@pytest.mark.parametrize("numbers", [[5.0, 5.0 + 1e-15], [1e-320, 2e-320], [7.0, 7.0], [3.0, np.nan], [1e17, 1e17]])
 def test_histograms_of_hardly_any_range(numbers: list[float]) -> None:
     made = plots.histogram(np.array(numbers), "x")
     assert made.values.sum() == np.isfinite(numbers).sum()
@@ -382,3 +382,30 @@ def test_a_matrix_with_values_that_are_not_finite_is_drawn_without_warnings(bad:
 
 def test_a_matrix_of_one_value_is_drawn() -> None:
     assert len(set("".join(plots.shaded(np.full((2, 3), 7.0))))) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        (np.arange(6) * 1.5, ["  0 ████████ 1", "1.5 ████████ 1", "  3 ████████ 1", "4.5 █", "  6 █", "7.5 █"]),
+        ([2**53 + 1, 2**53, 2**53], ["9007199254740992 ████████████████ 2", "9007199254740993 ████████         1"]),
+        ([True, False, True], ["False ████████         1", " True ████████████████ 2"]),
+        ([1.0001, 1.0002, np.nan], ["1.0001 ████████ 1", "1.0002 ████████ 1"]),
+        ([7.0] * 1000, ["7 ████████████████████████████████████████ 1000"]),
+    ],
+)
+def test_few_values_have_a_line_each(values: Any, lines: list[str]) -> None:
+    found = plots.text(plots.histogram(np.array(values), "x"), 80, 18, False).splitlines()[1:]
+    assert len(found) == len(lines)
+    assert all(line.startswith("  " + start) for line, start in zip(found, lines, strict=True))
+
+
+@pytest.mark.parametrize(("size", "most"), [(13, 9), (20, 9), (400, 18)])
+def test_a_histogram_is_as_high_and_as_fine_as_its_numbers_deserve(size: int, most: int) -> None:
+    pytest.importorskip("plotext")
+    values = np.linspace(0.0, 1.0, size)
+    made = plots.histogram(values, "x")
+    assert 6 <= len(made.values) <= min(40, size) and made.values.sum() == size
+    lines = plots.text(made, 80, 18, False).splitlines()
+    assert len(lines) <= most + 3
+    assert max(map(len, lines)) <= 80

@@ -21,8 +21,8 @@ from tfdb.sourcemap import activations
 class Given:
     """What a graph function was called with: its flat arguments, captures last.
 
-    `variables` are the values that the variables among them held when the call began, by position; they are kept of
-    functions that hold hooks only, for the look at a stop after the update.
+    `variables` are the values that the variables among them held when the call began, by position; they are kept where
+    `CallDoor.keeps` says, for the look at a stop after the update.
     """
 
     function: Any
@@ -53,6 +53,8 @@ class CallDoor:
         self.meant = meant
         self.holds_hooks = holds_hooks
         self.last: Given | None = None
+        self.asked: set[str] = set()  # names of functions that were looked at after a call
+        self.stepped_over: Callable[[], FrameType | None] = lambda: None
         self.patches = internals.Patches()
         self.own_frames = internals_stacks.OwnFrames()
         self.active: list[Call] = []
@@ -82,6 +84,17 @@ class CallDoor:
         self.patches.remove()
         self.own_frames.remove()
         self.last = None
+        self.asked.clear()
+
+    def keeps(self, name: str, frame: FrameType) -> bool:
+        """Whether what variables hold when a call begins is kept: where it can stop, or is likely to be looked at.
+
+        Keeping makes the call's first write to each variable a copy.
+        """
+        if self.holds_hooks(name) or name in self.asked:
+            return True
+        stepped = self.stepped_over()
+        return stepped is not None and next(callers(frame), None) is stepped
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`call_flat`, keeping the list of active calls."""
@@ -92,7 +105,7 @@ class CallDoor:
             frame = sys._getframe(1)
             name = function.name.decode()
             self.inside.call = True
-            given = Given(function, args, held(args) if self.holds_hooks(name) else {})
+            given = Given(function, args, held(args) if self.keeps(name, frame) else {})
             self.last = given
             call = Call(name, threading.get_ident(), frame, given)
             self.active.append(call)
@@ -145,6 +158,15 @@ class CallDoor:
             os.close(null)
             self.silence.callback(os.close, kept)
             self.silence.callback(os.dup2, kept, 2)
+
+
+def callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those around it, innermost first, without TensorFlow's and the debugger's own."""
+    passed = (os.path.dirname(sys.modules["tensorflow"].__file__ or "") + os.sep, os.path.dirname(__file__) + os.sep)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(passed):
+            yield frame
+        frame = frame.f_back
 
 
 def held(args: Sequence[Any]) -> dict[int, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from . import internals, internals_graphs
 from .graphs import is_hook
 
+NOT_KEPT = "what it held before is not kept"
 LOOP_SECONDS = 5.0  # for one loop; a longer one is not run again
 READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd"))
 WRITES = {"AssignVariableOp": None, "AssignAddVariableOp": 1, "AssignSubVariableOp": -1}
@@ -43,12 +44,15 @@ class Memory:
 
     `held` is what they held when the call began. Without it (`whole` false) a variable is read as it is now, which is
     what it was unless the execution wrote it: what it writes is not known then, save for those `unwritten` so far.
+    Where the execution is `over`, what it left in a variable is what that holds now, unless it was written since.
     """
 
     def __init__(self, held: Mapping[int, Any], whole: bool, unwritten: Iterable[int] = ()) -> None:
         self.values: dict[int, Any] = dict(held)
         self.whole = whole
         self.unwritten = frozenset(unwritten)
+        self.over = False
+        self.as_now = False  # a variable was read after the execution
         self.unknown: dict[int, str] = {}
 
     def read(self, handle: Any) -> Any:
@@ -61,6 +65,7 @@ class Memory:
             if value is None:
                 raise Unavailable(f"{name} cannot be read")
             self.values[key] = value
+            self.as_now = self.over
         return self.values[key]
 
     def write(self, handle: Any, value: Any) -> None:
@@ -71,6 +76,11 @@ class Memory:
     def keeps(self, handle: Any) -> bool:
         """Whether it is known what a variable held when the call began, or that it still holds that."""
         return id(handle) in self.values or id(handle) in self.unwritten
+
+    def settle(self, handle: Any) -> None:
+        """A variable was written for the last time by an execution that is over."""
+        self.values.pop(id(handle), None)
+        self.unknown.pop(id(handle), None)
 
     def lose(self, handle: Any, why: str) -> None:
         """What a variable holds is not known from here on."""
@@ -89,12 +99,11 @@ class Evaluation:
         self.operations = graph.get_operations()
         self.order = {op.name: n for n, op in enumerate(self.operations)}
         self.done = 0
+        self.last_writes: dict[str, list[Any]] = {}  # where known, the handles by the op that is the last to write them
         if not memory.whole:
             for tensor in (tensor for op in self.operations for tensor in written(op)):
-                if tensor.name in self.values and not memory.keeps(self.values[tensor.name]):
-                    memory.lose(
-                        self.values[tensor.name], "is written by this call, and what it held before is not kept"
-                    )
+                if tensor.name in self.values and not memory.keeps(handle := self.values[tensor.name]):
+                    memory.lose(handle, f"is written by this call, and {NOT_KEPT}")
 
     def fetch(self, tensor: Any) -> Any:
         """The value of a tensor of this graph.
@@ -150,6 +159,8 @@ class Evaluation:
                     self.lose(op, str(reason))
                 except Exception as error:
                     self.lose(op, f"{type(error).__name__}: {first_line(error)}")
+                for handle in self.last_writes.get(op.name, ()):
+                    self.memory.settle(handle)
 
     def lose(self, op: Any, why: str) -> None:
         """An op could not be run: what it gives and what it writes is not known."""

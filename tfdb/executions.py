@@ -16,7 +16,7 @@ from typing import Any
 from . import graphs, halted, internals, internals_graphs
 from .calls import Given
 from .errors import TfdbError
-from .evaluation import Evaluation, Memory, Unavailable
+from .evaluation import Evaluation, Memory, Unavailable, written
 from .graphrecords import GraphRecord, Node
 from .graphtext import unique_suffixes
 
@@ -156,7 +156,11 @@ def of_call(given: Given | None, failed: str = "") -> Execution:
     graph = internals_graphs.atomic_graph(given.function) if given is not None else None
     if given is None or graph is None:
         raise TfdbError("no graph has run yet: stop in a tf.function, or after one was called")
-    return Execution([outermost(given, graph, failed)])
+    level = outermost(given, graph, failed)
+    if not failed and not level.evaluation.memory.whole:
+        level.evaluation.memory.over = True
+        level.evaluation.last_writes = last_writes(level.evaluation)
+    return Execution([level])
 
 
 def outermost(given: Given, graph: Any, failed: str = "") -> Level:
@@ -167,6 +171,16 @@ def outermost(given: Given, graph: Any, failed: str = "") -> Level:
     unwritten = halted.unwritten(graph, handles, failed) if failed else ()
     evaluation = Evaluation(graph, feeds, Memory(held, bool(held), unwritten))
     return Level(graphs.clean_name(graph.name), evaluation, len(evaluation.operations), frozenset())
+
+
+def last_writes(evaluation: Evaluation) -> dict[str, list[Any]]:
+    """The handles of the variables that a graph writes, by the name of the op that is the last to write each."""
+    last = {id(handle): (op.name, handle) for op in evaluation.operations for tensor in written(op)
+            if (handle := evaluation.values.get(tensor.name)) is not None}  # fmt: skip
+    found: dict[str, list[Any]] = {}
+    for name, handle in last.values():
+        found.setdefault(name, []).append(handle)
+    return found
 
 
 def of_stop(hook: Any, values: Sequence[Any], given: Given | None) -> Execution:

@@ -19,6 +19,7 @@ from .graphrecords import Fetched, Node
 
 MOST_ROWS = 100  # without -a; a summary costs a pass over the elements
 MOST_REASONS = 5
+BAD = {"nan": ("nan",), "inf": ("inf",), "nan|inf": ("nan", "inf"), "inf|nan": ("nan", "inf")}
 SORTS = ("time", "name", "op", "line", "size", "bad")
 
 
@@ -87,8 +88,8 @@ def test_of(text: str, names: Mapping[str, Any]) -> Callable[[Any], bool] | None
     """
     if not text:
         return None
-    if text in ("nan", "inf"):
-        return lambda value: has_bad(tensors.to_array(value), text)
+    if text in BAD:
+        return lambda value: any(has_bad(tensors.to_array(value), kind) for kind in BAD[text])
     try:
         code = compile(text, "<filter>", "eval")
     except SyntaxError as error:
@@ -102,26 +103,28 @@ def test_of(text: str, names: Mapping[str, Any]) -> Callable[[Any], bool] | None
 
 
 def has_bad(array: np.ndarray, kind: str) -> bool:
-    """Whether an array has a NaN, or (`inf`) a NaN or an infinity, as tfdbg's has_inf_or_nan."""
+    """Whether an array has a NaN, or (`inf`) an infinity."""
     try:
-        return bool(np.isnan(array).any()) if kind == "nan" else not np.isfinite(array).all()
+        return bool((np.isnan if kind == "nan" else np.isinf)(array).any())
     except TypeError:
         return False
 
 
-def badness_rank(array: np.ndarray) -> int:
-    """NaN before infinities before finite numbers."""
+def badness_rank(array: np.ndarray, only: str) -> int:
+    """NaN before infinities before finite numbers; of those with infinities `only`, what has no NaN first."""
+    if only == "inf":
+        return int(has_bad(array, "nan"))
     return 0 if has_bad(array, "nan") else 1 if has_bad(array, "inf") else 2
 
 
-def key(sort: str) -> Callable[[tuple[Level, Fetched, Any]], Any]:
-    """What to sort rows by."""
+def key(sort: str, filter: str) -> Callable[[tuple[Level, Fetched, Any]], Any]:
+    """What to sort rows by that have passed a filter."""
     return {
         "name": lambda row: row[1].name,
         "op": lambda row: row[1].node.op,
         "line": lambda row: (line.file, line.line) if (line := row[1].node.line) else ("", 0),
         "size": lambda row: -(getattr(row[2], "nbytes", 0) or int(np.size(row[2]) if row[2] is not None else 0)),
-        "bad": lambda row: 3 if row[2] is None else badness_rank(tensors.to_array(row[2])),
+        "bad": lambda row: 3 if row[2] is None else badness_rank(tensors.to_array(row[2]), filter),
     }[sort]
 
 
@@ -141,7 +144,7 @@ def rows(execution: Execution, wish: Wanted, names: Mapping[str, Any]) -> list[t
             errors[f"{type(error).__name__}: {error}"] += 1
     if errors and not passed:
         raise TfdbError(f"the filter fails on every tensor: {errors.most_common(1)[0][0]}")
-    return found if wish.sort == "time" else sorted(found, key=key(wish.sort))
+    return found if wish.sort == "time" else sorted(found, key=key(wish.sort, wish.filter))
 
 
 def table(found: Sequence[tuple[Level, Fetched, Any]], wish: Wanted, width: int, color: bool) -> str:
@@ -212,4 +215,6 @@ def totals(execution: Execution, found: Sequence[tuple[Level, Fetched, Any]], xl
         parts.append(f"{len(found) - carried - missing} computed again")
     if missing:
         parts.append(f"{missing} not available")
+    if execution.place.evaluation.memory.as_now:
+        parts.append("variables as they are now")
     return " · ".join([*parts, "without XLA"] if xla else parts)

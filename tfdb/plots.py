@@ -17,7 +17,9 @@ from . import render
 from .blocks import measure
 from .errors import TfdbError
 
-BINS = 40
+BINS, FEWEST = 40, 6
+MOST_SINGLE = 12  # distinct values up to which each has a bar of its own, in the terminal
+LONGEST_BAR, WIDEST_UNIT = 40, 8  # columns
 SAMPLE = 1 << 20  # elements of a histogram; more are sampled, the same ones each time
 SHADES = " ░▒▓█"
 PALETTE = (53, 54, 60, 24, 31, 30, 36, 35, 71, 107, 149, 185, 227)  # of 256 colours: viridis, coarsely
@@ -28,13 +30,17 @@ MOST_CHANNELS = 4  # of a last axis that is colour
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What to draw: its kind, the values (for bars the counts, and `edges` of the bins), a title, and notes."""
+    """What to draw: its kind, the values (for bars the counts, and `edges` of the bins), a title, and notes.
+
+    `single` are the distinct values with their counts, where they are few.
+    """
 
     kind: str
     values: np.ndarray
     title: str
     edges: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    single: tuple[tuple[float, int], ...] = ()
 
 
 def library(name: str) -> Any:
@@ -51,7 +57,7 @@ def library(name: str) -> Any:
 
 
 def histogram(array: np.ndarray, title: str) -> Drawing:
-    """How often the finite values of an array occur, in `BINS` equal bins.
+    """How often the finite values of an array occur, in equal bins: `BINS`, or twice the root of their number.
 
     Raises:
         TfdbError: there is no finite number in it.
@@ -67,11 +73,19 @@ def histogram(array: np.ndarray, title: str) -> Drawing:
     if not finite.size:
         raise TfdbError("no finite number to count")
     counts, edges = counted(finite.astype(np.float64))
-    return Drawing(BARS, counts, title, edges, tuple(notes))
+    return Drawing(BARS, counts, title, edges, tuple(notes), distinct(finite))
+
+
+def distinct(values: np.ndarray) -> tuple[tuple[float, int], ...]:
+    """Each distinct value with its count, in order; () where there are more than `MOST_SINGLE`."""
+    if np.unique(values[: 4 * MOST_SINGLE]).size > MOST_SINGLE:
+        return ()
+    found, counts = np.unique(values, return_counts=True)
+    return tuple(zip(found.tolist(), counts.tolist(), strict=True)) if found.size <= MOST_SINGLE else ()
 
 
 def counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The counts and edges of `BINS` bins; the bins are wider than the values' range where floats cannot split that.
+    """The counts and edges of the bins; they are wider than the values' range where floats cannot split that.
 
     Raises:
         TfdbError: the range is larger than the largest float.
@@ -80,8 +94,9 @@ def counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not np.isfinite(high - low):
         raise TfdbError(TOO_FAR)
     narrow = 4 * BINS * float(np.spacing(max(abs(low), abs(high))))
-    limits = (low - narrow, high + narrow) if 0 < high - low < narrow else None
-    return np.histogram(values, BINS, limits)
+    near = high - low < narrow if high > low else narrow > 0.5  # NumPy spreads equal values over 1
+    limits = (low - narrow, high + narrow) if near else None
+    return np.histogram(values, min(BINS, max(FEWEST, int(2 * np.sqrt(values.size)))), limits)
 
 
 def drawing(array: np.ndarray, title: str) -> Drawing:
@@ -158,9 +173,31 @@ def text(made: Drawing, width: int, height: int, color: bool) -> str:
         if low == high:
             scale = f"all {render.number(low)}" if np.isfinite(values).any() else "no finite number"
         lines = [head, *body, f"{scale}   {values.shape[0]} × {values.shape[1]}, rows down"]
+    elif made.single:
+        lines = [head, *bars(made.single, width)]
     else:
         lines = [head, *curve(made, width, height, color)]
     return "\n".join(render.shorten(line, width) if not color else line for line in lines)
+
+
+def bars(single: Sequence[tuple[float, int]], width: int) -> list[str]:
+    """A line for each value: the value, a bar, its count."""
+    names = names_of([value for value, _ in single])
+    most, counts = max(count for _, count in single), [str(count) for _, count in single]
+    wide, last = max(map(len, names)), max(map(len, counts))
+    room = max(min(LONGEST_BAR, WIDEST_UNIT * most, width - wide - last - 5), 1)
+    return [
+        f"  {name:>{wide}} {'█' * max(round(room * count / most), 1):<{room}} {shown:>{last}}"
+        for name, shown, (_, count) in zip(names, counts, single, strict=True)
+    ]
+
+
+def names_of(values: Sequence[float]) -> list[str]:
+    """Numbers as text that tells them apart; whole ones as they are."""
+    if not isinstance(values[0], float):
+        return [str(value) for value in values]
+    digits = next((n for n in range(3, 17) if len({f"{value:.{n}g}" for value in values}) == len(values)), 17)
+    return [f"{value:.{digits}g}" if digits > 3 else render.number(value) for value in values]
 
 
 def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
@@ -173,7 +210,11 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
     figure.theme("simple" if color else "colorless")
     figure.plot_size(width, height if made.edges is None else min(height, 2 * int(made.values.max()) + 5))
     if made.edges is not None:
+        most = int(made.values.max())
+        figure.plot_size(width, min(height, most + 5))
         centres = (made.edges[:-1] + made.edges[1:]) / 2
+        whole = list(range(0, most + 1, -(-most // 4)))
+        figure.ruler("y").ticks(whole, [str(count) for count in whole])
         figure.draw(figure.bar(centres.tolist(), made.values.tolist(), width=1))
         ticks = np.linspace(made.edges[0], made.edges[-1], 6)
         figure.ruler("x").ticks(ticks.tolist(), [render.number(float(tick)) for tick in ticks])

@@ -51,6 +51,7 @@ class Session:
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting, lambda name: name in self.planter.ordering.hooked)
+        self.door.stepped_over = lambda: self.debugger.stepped_over()
         self.traces = Recorder()
         self.ring = Ring()
         self.keeper = Keeper()

@@ -83,6 +83,10 @@ class Waiting(PromptBase):
         """Whether `s` is under way in eager code."""
         return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()
 
+    def stepped_over(self) -> FrameType | None:
+        """The frame in which the next line, or the return, is waited for."""
+        return self.stopframe if self.stoplineno != -1 else None
+
     def is_waiting(self) -> bool:
         """Whether only breakpoints stop the program, and they need no trace function."""
         nothing_else = self.stopframe is self.botframe and self.stoplineno == -1

@@ -74,9 +74,10 @@ class NodeCommands(PromptBase):
         The tensors of this execution up to here, in the order they were made, each with its op type, the line that made
         it and a summary. In eager code, those of the last graph call. What the stop did not carry is computed again
         from the call's arguments, op by op, without touching the program: no variable, iterator or random state.
-        -f keeps those with a NaN, with a NaN or an infinity, or for which an expression of `t`, the array, is true; -n
-        and -t choose by name and op type; -a shows constants and copies too, and more than the first hundred. After an
-        error the op that failed and its inputs come first, and tensors without a value are shown with -a only.
+        -f keeps those with a NaN (nan), an infinity (inf), either (nan|inf), or for which an expression of `t`, the
+        array, is true; -n and -t choose by name and op type; -a shows constants and copies too, and more than the first
+        hundred. After an error the op that failed and its inputs come first, and tensors without a value are shown with
+        -a only.
 
         Example:
             (tfdb) lt -f nan
@@ -99,9 +100,21 @@ class NodeCommands(PromptBase):
                 for line in failing_lines(self.wreck, width):
                     self.message(line)
             self.message(graphtext.wrapped(totals, width, 4))
-            self.page(listing.table(found, wish, width, self.in_colour()))
+            self.page(listing.table(found, wish, width, self.in_colour()) + self.kept_from_now_on(found))
         except TfdbError as error:
             self.error(str(error))
+
+    def kept_from_now_on(self, found: list[Any]) -> str:
+        """After a call that kept nothing of what it wrote: its next call will; a line that says so, or nothing."""
+        last = self.session.door.last
+        if (
+            self.graph_stop is not None
+            or last is None
+            or not any(evaluation.NOT_KEPT in row[1].reason for row in found)
+        ):
+            return ""
+        self.session.door.asked.add(last.function.name.decode())
+        return "\n  the next call of this function keeps it"
 
     def do_ni(self, arg: str) -> None:
         """ni NODE [-a] [-t]

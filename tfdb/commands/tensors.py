@@ -84,8 +84,8 @@ class TensorCommands(PromptBase):
     def do_hist(self, arg: str) -> None:
         """hist EXPRESSION [--png FILE] [--tb LOGDIR]
 
-        How often the values of a tensor occur, as bars in the terminal; --png writes a picture, --tb an event file for
-        TensorBoard's histograms.
+        How often the values of a tensor occur, as bars in the terminal, one for each value where they are few. --png
+        writes a picture, --tb an event file for TensorBoard's histograms.
 
         Example:
             (tfdb) hist model.layers[0].kernel --png kernel.png
