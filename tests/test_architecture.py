@@ -34,7 +34,7 @@ ROWS = {
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",
         "recorder", "replaying", "opwise", "skips", "told", "near",
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
-        "norms", "normgate", "normscopes", "normlook", "normexpr", "normslopes", "normreport",
+        "norms", "normgate", "normcalls", "normscopes", "normlook", "normexpr", "normslopes", "normreport",
         "gradhistory", "gradrows",
         "failures", "stages", "reach", "leaks", "symbols", "kept", "origins", "retrace", "refetch", "scenes",
         "forwardops", "kerasfacts",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from processes import ROOT, run
 
 from tfdb import conditions, doors, normreport, thresholds
+from tfdb import norms as norms_module
 from tfdb.conditions import WatchError
 from tfdb.errors import Quit
 from tfdb.gate import Trip
@@ -76,6 +77,76 @@ def test_a_nan_is_over_every_limit() -> None:
 def test_the_carriers_of_a_norm_are_blamed() -> None:
     columns = {thresholds.SQUARES: np.array([1.0, 10000.0, 4.0])}
     assert thresholds.over_limit(thresholds.parse("grad > 5"), 100.0, ["a", "b", "c"], columns) == ("b",)
+
+
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("kind", ["grad", "grad:a", "update", "update:a"])
+def test_what_is_far_within_a_limit_is_never_over_it(kind: str, op: str) -> None:
+    generator = np.random.default_rng(0)
+    odd = [0.0, 1e-38, 1e-30, 1e30, 3e38, np.inf, np.nan]
+    sure = 0
+    for number in range(4000):
+        halves = {name: np.exp(generator.normal(size=3) * 3).astype("f4") for name in ("squares", "update", "weight")}
+        for column in halves.values():
+            if number % 2:
+                column[generator.integers(3)] = generator.choice(odd)
+        about = thresholds.parse(f"{kind} {op} 1")
+        names = ["a1", "a2", "b"]
+        places = thresholds.chosen(about, names)
+        with np.errstate(all="ignore"):
+            columns = norms_module.whole(halves)
+            values = thresholds.measured(about, places, [1, 1, 1], columns, thresholds.NUMPY)
+            near = float(np.max(values)) * generator.choice([0.5, 1 - 1e-6, 1, 1 + 1e-6, 2])
+            limit = near if 0 < near < 1e38 else generator.choice([1e-30, 1e-19, 1e-3, 1e19, 1e30])
+            threshold = thresholds.parse(f"{kind} {op} {float(limit)!r}")
+            over = np.any(thresholds.exceeds(threshold, thresholds.measured(
+                threshold, places, [1, 1, 1], columns, thresholds.NUMPY)))  # fmt: skip
+            fine = thresholds.far_within(threshold, places, halves, thresholds.NUMPY)
+        sure += bool(fine)
+        assert not (over and fine), (threshold, halves)
+    assert sure > 100 or (kind.startswith("update") and op[0] == "<")  # which no sum of squares can say
+
+
+CLIPPING: dict[str, Callable[[], Any]] = {
+    "global": lambda: keras.optimizers.SGD(0.05, global_clipnorm=0.3),
+    "accumulated": lambda: keras.optimizers.SGD(0.05, global_clipnorm=0.3, gradient_accumulation_steps=2),
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.3),
+}
+
+
+def clipped_training(make: Callable[[], Any], by_hand: bool, raw: bool) -> list[bytes]:
+    """Weights after training with clipped gradients, by an optimizer or written by the program itself."""
+    net, optimizer = model(), make()
+    optimizer.build(net.trainable_variables)
+
+    @tf.function
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((net(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, net.trainable_variables)
+        if by_hand:
+            gradients, _ = tf.clip_by_global_norm(gradients, 0.3)
+        if raw:
+            for variable, gradient in zip(net.trainable_variables, gradients, strict=True):
+                variable.assign_sub(0.05 * gradient)
+        else:
+            optimizer.apply(gradients, net.trainable_variables)
+
+    for _ in range(8):
+        for x, y in batches():
+            step(tf.constant(x), tf.constant(y))
+    return [variable.numpy().tobytes() for variable in net.trainable_variables]
+
+
+@pytest.mark.parametrize("by_hand, raw", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("clipping", CLIPPING)
+def test_a_watched_gradient_that_is_clipped_changes_no_bit(
+    crossings: Crossings, clipping: str, by_hand: bool, raw: bool
+) -> None:
+    plain = clipped_training(CLIPPING[clipping], by_hand, raw)
+    crossings.start("grad > 1e30", "grad.max > 1e30", "update > 1e30")
+    assert clipped_training(CLIPPING[clipping], by_hand, raw) == plain
 
 
 # -- the exact step ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import blame, internals_gate, reach
-from .norms import size_of
+from .norms import HALVED, size_of
 from .varnames import UNNAMED, name_of
 
 STEPS = 32  # kept
@@ -46,7 +46,7 @@ class Ring:
     total: int = 0  # looks from eager code
 
     def write(self, matrix: Any) -> None:
-        """Add a look in the current graph; `matrix` is float32 of shape (columns, variables)."""
+        """Add a look in the current graph; `matrix` is as measured (norms.whole), of shape (columns, variables)."""
         import tensorflow as tf
 
         if self.store is None:
@@ -56,7 +56,7 @@ class Ring:
                 self.count = internals_gate.plain_variable(tf.constant(0, tf.int32), "tfdb_steps")
         before = tf.raw_ops.ReadVariableOp(resource=self.count.handle, dtype=tf.int32)
         slot = tf.math.floormod(before, STEPS)
-        kept = tf.raw_ops.ResourceScatterUpdate(resource=self.store.handle, indices=[slot], updates=[matrix])
+        kept = tf.raw_ops.ResourceScatterUpdate(resource=self.store.handle, indices=slot, updates=matrix)
         with tf.control_dependencies([kept] if kept is not None else []):
             tf.raw_ops.AssignAddVariableOp(resource=self.count.handle, value=tf.constant(1, tf.int32))
 
@@ -69,7 +69,8 @@ class Ring:
     def looks(self) -> np.ndarray:
         """What is kept, oldest first: float32 of shape (steps, columns, variables)."""
         if self.store is not None:
-            count, rows = int(self.count.numpy()), self.store.numpy()
+            scale = np.array([2.0 if name in HALVED else 1.0 for name in self.columns], np.float32)[:, None]
+            count, rows = int(self.count.numpy()), self.store.numpy() * scale
             start = count % STEPS if count > STEPS else 0
             kept = np.concatenate([rows[start:count], rows[:start]]) if count > STEPS else rows[:count]
             return kept if not self.rows else np.concatenate([kept, np.stack(self.rows)])[-STEPS:]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfdb.internals import private
+from tfdb.internals import current_graph, is_symbolic, private
 from tfdb.internals_gate import keras_loaded, keras_private
 
 
@@ -52,3 +52,45 @@ def iterations(optimizer: Any) -> Any:
 def is_variable(value: Any) -> bool:
     """Whether a value is a variable of TensorFlow's, or one for each replica."""
     return isinstance(value, private("ops.variables", "Variable"))
+
+
+REGROUPED = ("Mul", "Add", "AddV2", "AddN")  # chains of one of these TensorFlow computes in an order of its choice
+
+
+def apart(tensor: Any) -> Any:
+    """The same value to be read by the debugger, while TensorFlow rewrites what the program makes of the tensor.
+
+    It regroups products and sums, which changes last bits, but only those that nothing else reads: so the ops of the
+    chain are done a second time, with an attribute that keeps them from being merged with the first.
+    """
+    graph = current_graph()
+    if graph is None or not is_regrouped(tensor):
+        return tensor
+    return copied(tensor, source(tensor).op.type, graph, {})
+
+
+def is_regrouped(tensor: Any) -> bool:
+    """Whether what is computed of a graph's tensor may be computed in another order, if nothing comes between."""
+    return is_symbolic(tensor) and source(tensor).op.type in REGROUPED
+
+
+def source(tensor: Any) -> Any:
+    """The tensor that Identity ops pass on."""
+    while tensor.op.type in ("Identity", "IdentityN"):
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor
+
+
+def copied(tensor: Any, kind: str, graph: Any, done: dict[int, Any]) -> Any:
+    """The chain of ops of one kind that ends in a tensor, once more in `graph`; its inputs are shared."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    tensor = source(tensor)
+    if tensor.op.type != kind:
+        return tensor
+    if id(tensor) not in done:
+        inputs = [copied(each, kind, graph, done) for each in tensor.op.inputs]
+        attributes = {name: value for name, value in tensor.op.node_def.attr.items() if not name.startswith("_")}
+        attributes["_tfdb_copy"] = attr_value_pb2.AttrValue(b=True)
+        done[id(tensor)] = graph.create_op(kind, inputs, [tensor.dtype], attrs=attributes, name="copy").outputs[0]
+    return done[id(tensor)]

@@ -11,18 +11,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import elements, internals, internals_gate, internals_norms, normlook, normslopes, replaying, skips, steps
+from . import elements, internals, internals_gate, internals_norms, normcalls, normlook, normslopes, replaying, steps
 from .errors import Quit
 from .gate import gate
 from .gradhistory import Book
 from .normlook import Crossing, Given
 from .norms import is_floating
-from .normscopes import Group, Scope, both, changes, kept
+from .normscopes import Group, Local, Scope, both, changes, kept
 from .thresholds import COLUMNS, RATIO, SQUARES, Threshold
 from .writes import after
 
@@ -39,7 +38,7 @@ class NormWatch:
         self.thresholds: tuple[Threshold, ...] = ()
         self.on_cross: Callable[[Crossing], None] = lambda crossing: None
         self.detailed = False
-        self.local = threading.local()
+        self.local = Local()
         self.slopes = normslopes.Slopes()
         self.calls = steps.Calls()
         self.book = Book()
@@ -60,7 +59,7 @@ class NormWatch:
         if thresholds:
             elements.follow("norms")
         if not self.patches.saved:
-            self.patches.replace(internals.function_class(), "__call__", self.calling)
+            self.patches.replace(internals.function_class(), "__call__", functools.partial(normcalls.calling, self))
             self.patches.replace(internals_gate.tape_class(), "gradient", self.differentiating)
             for name in internals_gate.READS:
                 internals_gate.replace_variable_method(self.patches, name, self.reading)
@@ -82,7 +81,7 @@ class NormWatch:
         self.hooked.clear()
         self.thresholds, self.detailed = (), False
         self.calls, self.book = steps.Calls(), Book()
-        self.local = threading.local()
+        self.local = Local()
         self.compiled.clear()
         self.fresh.clear()
 
@@ -94,12 +93,12 @@ class NormWatch:
     @property
     def aside(self) -> bool:
         """Whether what this thread does now is no step of the program's: a replay, or the debugger's own work."""
-        return replaying.active() or getattr(self.local, "quiet", False)
+        return self.local.quiet or replaying.active()
 
     @property
     def scope(self) -> Scope | None:
         """The optimizer's `apply` that this thread is in."""
-        return getattr(self.local, "scope", None)
+        return self.local.scope
 
     @property
     def watches_updates(self) -> bool:
@@ -179,7 +178,7 @@ class NormWatch:
         """A loss-scaling optimizer's `apply`: the losses are scaled, what its inner optimizer applies is not."""
 
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            outer, self.local.scaling = getattr(self.local, "scaling", None), optimizer
+            outer, self.local.scaling = self.local.scaling, optimizer
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
@@ -219,18 +218,22 @@ class NormWatch:
             scope = self.scope
             if self.aside or scope is None or len(scope.variables) != len(clipped):
                 return clipped
-            return self.applied(scope, list(clipped))
+            return self.applied(scope, list(clipped), waits=any(map(internals_norms.is_regrouped, clipped)))
 
         return _clip_gradients
 
-    def applied(self, scope: Scope, gradients: list[Any]) -> list[Any]:
-        """The gradients that an optimizer applies now, to be read only after their gate."""
+    def applied(self, scope: Scope, gradients: list[Any], waits: bool = False) -> list[Any]:
+        """The gradients that an optimizer applies now, to be read only after their gate; or else its writes wait.
+
+        They do where an op between gradients and update would change in which order products are computed.
+        """
         plain = [internals_gate.unwrapped(variable) for variable in scope.variables]
         given = Given("gradient", scope.variables, gradients, self.losses_of(plain), scope.frame, scope.optimizer)
         passed, scope.good = self.look(given)
         scope.graph = internals.current_graph()
         scope.ids = {id(variable) for variable in plain} if self.watches_updates else set()
-        return after(passed, gradients)
+        scope.passed = passed if waits else None
+        return gradients if waits else after(passed, gradients)
 
     def write(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Where Keras writes the update."""
@@ -277,7 +280,8 @@ class NormWatch:
             if id(variable) in scope.ids and internals.current_graph() is scope.graph:
                 scope.waiting.append((original, method, variable, value, args, kwargs))
                 return None
-            return original(variable, kept(variable, value, method, scope.good), *args, **kwargs)
+            with scope.gated():
+                return original(variable, kept(variable, value, method, scope.good), *args, **kwargs)
 
         return assign
 
@@ -286,7 +290,7 @@ class NormWatch:
 
         def read(variable: Any, *args: Any, **kwargs: Any) -> Any:
             scope = self.scope
-            if scope is not None and scope.waiting and not getattr(self.local, "quiet", False):
+            if scope is not None and scope.waiting and not self.local.quiet:
                 if any(waiting[2] is variable for waiting in scope.waiting):
                     self.flush(scope)
             return original(variable, *args, **kwargs)
@@ -305,10 +309,10 @@ class NormWatch:
         with self.quiet():
             given = Given("update", variables, added, [], scope.frame, scope.optimizer, scope.counts_first)
             passed, good = self.look(given)
-        with tf.control_dependencies([passed] if passed is not None else []):
+        with tf.control_dependencies([passed] if passed is not None else []), scope.gated():
             for original, method, variable, value, args, kwargs in waiting:
                 value = kept(variable, value, method, both(scope.good, good))
-                original(variable, after(passed, [value])[0], *args, **kwargs)
+                original(variable, value, *args, **kwargs)
 
     def by_hand(self, variable: Any, value: Any, method: str, frame: Any) -> Any:
         """A value that the program itself writes to a variable, after the gate of the gradients it comes of."""
@@ -341,7 +345,7 @@ class NormWatch:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """This thread's work in the block is the debugger's own."""
-        outer, self.local.quiet = getattr(self.local, "quiet", False), True
+        outer, self.local.quiet = self.local.quiet, True
         try:
             yield
         finally:
@@ -349,9 +353,8 @@ class NormWatch:
 
     def look(self, given: Given) -> tuple[Any, Any]:
         """Measure and decide; returns what the writes must wait for, and under XLA whether they may go on."""
-        scaling = getattr(self.local, "scaling", None)
         with self.quiet():
-            return normlook.look(self, given, scaling)
+            return normlook.look(self, given, self.local.scaling)
 
     def cross(self, crossing: Crossing) -> None:
         """Hand over what was found; what `on_cross` raises ends the program's call."""
@@ -372,29 +375,6 @@ class NormWatch:
                 raise
             finally:
                 self.current = outer
-
-    def calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`tf.function`'s call: counts it, reads what compiled code found, and raises what ended it clean."""
-
-        def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.aside:
-                return original(function, *args, **kwargs)
-            inside = internals.current_graph() is not None
-            call = None if inside else self.calls.enter(function, args, kwargs)
-            try:
-                outputs = original(function, *args, **kwargs)
-                if getattr(function, "_jit_compile", False):
-                    normlook.after_compiled(self, function)
-                return outputs
-            except Exception:
-                if self.meant is not None and not inside:
-                    raise self.meant from None
-                raise
-            finally:
-                skips.after_call(call)
-                self.calls.leave(call)
-
-        return __call__
 
 
 norms = NormWatch()

@@ -7,6 +7,8 @@ over the limit writes nothing.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,9 +30,9 @@ from . import (
     steps,
 )
 from .gradhistory import Ring
-from .norms import arithmetic, columns, exactly, is_floating, is_sliced, size_of, vector
+from .norms import arithmetic, exactly, is_floating, is_sliced, size_of, vector, whole
 from .report import Frame, UserLine
-from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, measured, over_limit
+from .thresholds import COLUMNS, NUMPY, UPDATE, WEIGHT, Threshold, chosen, exceeds, far_within, measured, over_limit
 
 XLA_NOTE = "the step was compiled by XLA; going on skips this step's update"
 
@@ -111,7 +113,7 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
         measures = measure(place, values)
         losses = [scalar(loss, scaling) for loss in given.losses if sees(graph, loss)]
     if graph is None:
-        eagerly(watch, place, given, values, measures, losses)
+        eagerly(watch, place, given, values, whole(measures), losses)
         return None, None
     if place.ring is not None:
         with tf.name_scope("tfdb_norms"):
@@ -120,7 +122,7 @@ def look(watch: Any, given: Given, scaling: Any) -> tuple[Any, Any]:
     place.loss_line = flows.line_of_op(made[0].op) if made else None
     place.graph = weakref.ref(made[0].graph if made else graph)
     if internals.is_xla(graph):
-        return None, under_xla(watch, place, given, measures, losses)
+        return None, under_xla(watch, place, given, whole(measures), losses)
     return in_graph(watch, place, given, values, measures, losses), None
 
 
@@ -141,16 +143,13 @@ def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
 
 
 def measure(place: Place, values: Sequence[Any]) -> dict[str, Any]:
-    """The place's columns, as vectors of one number per variable."""
+    """The place's columns as they are measured (norms.whole), vectors of one number per variable."""
     import tensorflow as tf
 
     if place.kind != "update":
-        return columns(place.columns, values)
+        return {name: vector(name, values) for name in place.columns}
     weights = [tf.convert_to_tensor(internals_gate.unwrapped(variable)) for variable in place.variables]
-    return {
-        UPDATE: vector(UPDATE, values),
-        WEIGHT: vector(WEIGHT, weights),
-    }
+    return {UPDATE: vector(UPDATE, values), WEIGHT: vector(WEIGHT, weights)}
 
 
 def scalar(loss: Any, scaling: Any) -> Any:
@@ -239,15 +238,10 @@ def in_graph(
     step = steps.current()
     symbols = step.tensors() if step is not None else []
     with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_norms"):
-        verdicts = [verdict(t, places, place, measures, losses, asked) for t, places in place.thresholds]
-        numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
-        matrix = (
-            tf.stack([measures[name] for name in place.columns]) if place.columns else tf.zeros([0, len(place.names)])
-        )
-        parts = [part for value in values for part in ([value.values, value.indices] if is_sliced(value) else [value])]
+        fine, known = decided(place, measures, losses, asked)
         sliced = [is_sliced(value) for value in values]
-        carried = [*parts, *symbols, *carrier.tensors]
-        known = tf.stack(verdicts)
+        parts = [[value.values, value.indices] if is_sliced(value) else [value] for value in values]
+        carried = [*itertools.chain(*parts), *symbols, *carrier.tensors]
 
         def fire(over: Any, matrix: Any, numbers: Any, number: Any, *rest: Any) -> None:
             arrays, carried = gathered(rest, sliced)
@@ -256,9 +250,36 @@ def in_graph(
             tell(watch, place, *found, int(number), arrays, carried[len(symbols) :], began=(step, values))
 
         def told() -> Any:
-            return internals.call_in_branch(fire, [known, matrix, numbers, step_in_graph(place), *carried])
+            columns = whole(measures)
+            verdicts = [
+                verdict(t, places, place, columns, losses, asked) if passed is None else passed
+                for (t, places), passed in zip(place.thresholds, known, strict=True)
+            ]
+            numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
+            matrix = tf.stack(list(columns.values())) if columns else tf.zeros([0, len(place.names)])
+            return internals.call_in_branch(
+                fire, [tf.stack(verdicts), matrix, numbers, step_in_graph(place), *map(internals_norms.apart, carried)]
+            )
 
-        return tf.cond(tf.reduce_any(known), told, lambda: tf.constant(True))
+        return tf.cond(fine, lambda: tf.constant(True), told)
+
+
+def decided(
+    place: Place, measures: Mapping[str, Any], losses: Sequence[Any], asked: normexpr.Asked
+) -> tuple[Any, list[Any]]:
+    """Whether every threshold is surely not passed, and the verdicts that are known; None for one to be had later.
+
+    One comparison does for most: the exact verdict is for the branch that is taken when it fails.
+    """
+    import tensorflow as tf
+
+    fine, known = [], []
+    for threshold, places in place.thresholds:
+        within = far_within(threshold, places, measures, arithmetic())
+        over = verdict(threshold, places, place, whole(measures), losses, asked) if within is None else None
+        fine.append(within if over is None else tf.logical_not(over))
+        known.append(over)
+    return functools.reduce(tf.logical_and, fine), known
 
 
 def around(watch: Any, place: Place, given: Given) -> tuple[frames.Carrier, normexpr.Asked]:
@@ -351,40 +372,3 @@ def under_xla(watch: Any, place: Place, given: Given, measures: Mapping[str, Any
     tf.raw_ops.AssignVariableOp(resource=flag.handle, value=told)
     watch.fresh.append((place, flag))
     return tf.logical_not(tf.reduce_any(over))
-
-
-def after_compiled(watch: Any, function: Any) -> None:
-    """Read the verdicts of a compiled function that was just called, now or in the graph that calls it."""
-    known = watch.compiled.setdefault(id(function), [])
-    known.extend(watch.fresh)
-    watch.fresh.clear()
-    graph = internals.current_graph()
-    for place, flag in known:
-        if graph is None:
-            read_verdict(watch, place, flag.numpy())
-        elif not internals.is_xla(graph):
-            with watch.quiet():
-                plant_reading(watch, place, flag)
-
-
-def plant_reading(watch: Any, place: Place, flag: Any) -> None:
-    """Read a verdict in the graph that has called the compiled function; Python is called where a limit is passed."""
-    import tensorflow as tf
-
-    told = tf.raw_ops.ReadVariableOp(resource=flag.handle, dtype=tf.float32)
-
-    def fire(value: Any) -> None:
-        read_verdict(watch, place, value.numpy())
-
-    over = tf.reduce_any(told[: len(place.thresholds)] > 0)
-    tf.cond(over, lambda: internals.call_in_branch(fire, [told]), lambda: tf.constant(True))
-
-
-def read_verdict(watch: Any, place: Place, told: np.ndarray) -> None:
-    """What a compiled step found: verdicts, then columns, then losses."""
-    count, width = len(place.thresholds), len(place.names)
-    over, rest = told[:count] > 0, told[count:]
-    if over.any():
-        matrix = rest[: len(place.columns) * width].reshape(len(place.columns), width)
-        losses = rest[len(place.columns) * width :]
-        tell(watch, place, over, matrix, losses, step_now(place) or 0, None, (), xla=True)

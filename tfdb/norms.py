@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import internals
+from . import internals, internals_norms
 from .thresholds import LARGEST, MAGNITUDES, NONZERO, SQUARES, UPDATE, WEIGHT, Arithmetic
 
 HALVED = (SQUARES, UPDATE, WEIGHT)
@@ -24,7 +24,7 @@ def arithmetic() -> Arithmetic:
     def take(vector: Any, places: Sequence[int]) -> Any:
         return vector if list(places) == list(range(vector.shape[0])) else tf.gather(vector, places)
 
-    return Arithmetic(take, tf.sqrt, tf.reduce_sum, tf.reduce_max, tf.where)
+    return Arithmetic(take, tf.sqrt, tf.reduce_sum, tf.reduce_max, tf.where, tf.reduce_all, tf.minimum)
 
 
 def is_sliced(value: Any) -> bool:
@@ -44,6 +44,7 @@ def dense(gradient: Any) -> Any:
 
     if is_sliced(gradient):
         gradient = summed(gradient)
+    gradient = internals_norms.apart(gradient)
     if gradient.dtype.is_complex:
         return tf.abs(gradient)
     return gradient if gradient.dtype in (tf.float32, tf.float64) else tf.cast(gradient, tf.float32)
@@ -81,17 +82,16 @@ def column(name: str, gradient: Any) -> Any:
     return tf.cast(number, tf.float32)
 
 
-def columns(names: Sequence[str], gradients: Sequence[Any]) -> dict[str, Any]:
-    """Vectors of float32, one number per gradient, for each wanted column."""
-    return {name: vector(name, gradients) for name in names}
-
-
 def vector(name: str, values: Sequence[Any]) -> Any:
-    """One column: a float32 vector."""
+    """One column as it is measured, which of squares is half of it: a float32 vector, one number per value."""
     import tensorflow as tf
 
-    numbers = tf.stack([column(name, value) for value in values])
-    return 2.0 * numbers if name in HALVED else numbers
+    return tf.stack([column(name, value) for value in values])
+
+
+def whole(halves: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of what was measured."""
+    return {name: 2.0 * vector if name in HALVED else vector for name, vector in halves.items()}
 
 
 def exactly(names: Sequence[str], arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +37,21 @@ class Scope:
     )
     good: Any = None
     counts_first: bool = False  # the optimizer counts the step before its update is seen whole
+    passed: Any = None  # what writes must wait for, where the gradients themselves do not
+
+    def gated(self) -> contextlib.AbstractContextManager[Any]:
+        """Writes of the optimizer wait, inside the block, for the gate of what it applies."""
+        import tensorflow as tf
+
+        return contextlib.nullcontext() if self.passed is None else tf.control_dependencies([self.passed])
+
+
+class Local(threading.local):
+    """What is so on one thread; names missing there would be looked up at every step, slowly."""
+
+    quiet = False
+    scope: Scope | None = None
+    scaling: Any = None
 
 
 def both(first: Any, second: Any) -> Any:
@@ -57,16 +74,20 @@ def kept(variable: Any, value: Any, method: str, good: Any) -> Any:
 
 
 def changes(waiting: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Writes that wait -> their variables, each once, and what is added to each of them in all."""
+    """Writes that wait -> their variables, each once, and what is added to each of them in all, or minus that.
+
+    Only norms are taken of it, so a sign costs no pass over the weights.
+    """
     import tensorflow as tf
 
+    several = len({id(variable) for _, _, variable, *_ in waiting}) < len(waiting)
     found: dict[int, tuple[Any, Any]] = {}
     for _, method, variable, value, _, _ in waiting:
         if method in ("assign", "scatter_update"):
             before = variable.read_value() if method == "assign" else tf.gather(variable, value.indices)
             change = value - before if method == "assign" else tf.IndexedSlices(value.values - before, value.indices)
         else:
-            change = negative(value) if method.endswith("sub") else value
+            change = negative(value) if several and method.endswith("sub") else value
         if id(variable) in found:
             change = tf.convert_to_tensor(found[id(variable)][1]) + tf.convert_to_tensor(change)
         found[id(variable)] = (variable, change)

@@ -18,7 +18,14 @@ from . import internals_callbacks, internals_gate, steps
 from .conditions import badness
 from .varnames import name_of
 
-local = threading.local()
+
+class Local(threading.local):
+    """What is so on one thread; a name missing there would be looked up at every step, slowly."""
+
+    current: Any = None
+
+
+local = Local()
 REREADING = 60.0  # seconds, at most, that a loop over a dataset is read again for: it may have no end
 
 
@@ -91,7 +98,7 @@ class Pass:
 
 def active() -> bool:
     """Whether this thread is running a step again."""
-    return getattr(local, "current", None) is not None
+    return local.current is not None
 
 
 def beside() -> bool:

@@ -31,6 +31,8 @@ FORM = re.compile(
 )
 WORDS = ("nan", "inf", "none", "near", "grad", "update", "loss")
 CLOSE = 0.6  # difflib's ratio from which a bare name is taken for a misspelt word
+MARGIN = 1e-4  # relative: float32 sums of squares in another order, or doubled, differ by far less
+SMALLEST, GREATEST = 1e-36, 1.7e38  # of numbers that float32 holds in full, and doubled
 OPTION = re.compile(r"\s+(in|allow|every)\s+(\S+)$")
 
 
@@ -156,9 +158,11 @@ class Arithmetic:
     total: Any
     most: Any
     where: Any
+    every: Any
+    least: Any
 
 
-NUMPY = Arithmetic(np.take, np.sqrt, np.sum, np.max, np.where)
+NUMPY = Arithmetic(np.take, np.sqrt, np.sum, np.max, np.where, np.all, np.minimum)
 
 
 def chosen(threshold: Threshold, names: Sequence[str]) -> list[int]:
@@ -187,6 +191,25 @@ def measured(
         counts = np.asarray([max(sizes[place], 1) for place in places], np.float32)
         return values / counts if each else do.total(values) / counts.sum()
     return do.sqrt(values) if each else do.sqrt(do.total(values))
+
+
+def far_within(threshold: Threshold, places: Sequence[int], halves: Mapping[str, Any], do: Arithmetic) -> Any | None:
+    """Whether a norm or update ratio is so far within its limit that rounding cannot matter; false for NaN.
+
+    `halves` are half the sums of squares.  None for other forms, and where float32 cannot say.
+    """
+    above = threshold.op[0] == ">"
+    square = threshold.limit**2 * (1 - MARGIN if above else 1 + MARGIN)
+    if threshold.form != "norm" or threshold.kind not in ("grad", "update") or threshold.limit <= 0:
+        return None
+    if square < SMALLEST or (not above and (square > GREATEST or threshold.kind == "update")):
+        return None
+    parts = [do.take(halves[name], places) for name in threshold.columns]
+    each = threshold.names is not None
+    first, *weight = parts if each else [do.total(part) for part in parts]
+    limit = np.float32(min(square, GREATEST)) * weight[0] if weight else np.float32(min(square / 2, GREATEST))
+    fine = first < do.least(limit, np.float32(GREATEST)) if weight else first < limit if above else first > limit
+    return do.every(fine) if each else fine
 
 
 def exceeds(threshold: Threshold, value: Any) -> Any:
