@@ -1,15 +1,12 @@
 """One real terminal: at a stop inside a graph, ipdb's prompt, colours, completion and history are there."""
 
 import os
-import shutil
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tfdb.commands import paging
 
 pexpect = pytest.importorskip("pexpect", reason="pexpect is not installed")
 
@@ -85,33 +82,3 @@ def test_quitting_in_a_terminal_leaves_it_clean(terminal: Any) -> None:
     terminal.close()
     assert terminal.exitstatus == 1
     assert "Traceback" not in terminal.before and "Graph execution error" not in terminal.before
-
-
-@pytest.mark.parametrize("key", ["q", "\x03", "\x1aq"])
-@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
-def test_a_long_text_is_paged_and_q_or_ctrl_c_goes_back_to_the_prompt(terminal: Any, key: str) -> None:
-    terminal.expect("ipdb>")
-    terminal.send("pt tf.range(3000) -a\r")
-    terminal.expect(r"\n:")  # less waits
-    terminal.send(key)
-    terminal.expect("ipdb>")
-    terminal.send("p 'here', 40 + 2\r")
-    terminal.expect(r"\('here', 42\)")
-    assert "KeyboardInterrupt" not in terminal.before and "interrupted" not in terminal.before
-    terminal.send("c\r")
-    terminal.expect("graph stop")
-    terminal.expect("ipdb>")
-    terminal.send("c\r")
-    terminal.expect(r"results \[3\.0, 5\.0\]")
-    terminal.expect(pexpect.EOF)
-
-
-@pytest.mark.parametrize(
-    ("command", "started"),
-    [("cat >/dev/null", True), ("true", True), ("exit 3", True), ("no-such-pager", False), ("", None)],
-)
-def test_pagers(monkeypatch: pytest.MonkeyPatch, command: str, started: bool | None) -> None:
-    monkeypatch.setenv("TERM", "xterm" if started is not None else "dumb")
-    monkeypatch.setenv("PAGER", command)
-    assert paging.show("line\n" * 100_000) is bool(started)
-    assert paging.environment({"LESS": "FRX"})["LESS"].startswith("FRX -")

@@ -40,8 +40,7 @@ class GraphCommands(PromptBase):
         SavedModel or a signature of it; without it, the graph of this stop. A function with several traces lists them
         and shows the last; `FUNCTION, N` chooses trace N. One that was never traced needs arguments, values or
         tf.TensorSpecs: it is traced for them, and not run. The options write a file instead: Graphviz DOT or SVG, the
-        GraphDef as text, or an event file for TensorBoard. Long text is paged in a terminal (PAGER, or less): q or
-        Ctrl-C leaves it.
+        GraphDef as text, or an event file for TensorBoard.
 
         Example:
             (tfdb) graph train_step

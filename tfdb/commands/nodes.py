@@ -77,7 +77,7 @@ class NodeCommands(PromptBase):
         -f keeps those with a NaN (nan), an infinity (inf), either (nan|inf), or for which an expression of `t`, the
         array, is true; -n and -t choose by name and op type; -a shows constants and copies too, and more than the first
         hundred. After an error the op that failed and its inputs come first, and tensors without a value are shown with
-        -a only. Long text is paged in a terminal (PAGER, or less): q or Ctrl-C leaves it.
+        -a only.
 
         Example:
             (tfdb) lt -f nan

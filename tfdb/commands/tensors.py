@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdb import differences, internals_events, plots, records, render, structures, summarize, tensors, values
-from tfdb.commands import options, paging
+from tfdb.commands import options
 from tfdb.commands.base import PromptBase
 from tfdb.errors import TfdbError
 
@@ -35,8 +35,7 @@ class TensorCommands(PromptBase):
         dict or other structure of tensors becomes a table with a line for each.  Slices are Python's: `pt x[0, :3]`.
         -a prints the values too; -r counts those from LO to HI (inf, -inf and nan may be given) and marks them among
         the values; -s saves the array; --axis N gives a line of statistics for each index of that axis.  Options stand
-        at the end: write (x - a) for a difference.  Long text is paged in a terminal (PAGER,
-        or less): q or Ctrl-C leaves it.
+        at the end: write (x - a) for a difference.
 
         Example:
             (tfdb) pt logits
@@ -75,8 +74,11 @@ class TensorCommands(PromptBase):
     def page(self, text: str) -> None:
         """Show a text, through a pager where it is longer than the terminal."""
         height = shutil.get_terminal_size((80, 24)).lines
-        long = self.in_colour() and text.count("\n") + 1 > height
-        if not (long and paging.show(text)):
+        if self.in_colour() and text.count("\n") + 1 > height:
+            from IPython.core.page import pager_page
+
+            pager_page(text, screen_lines=height)
+        else:
             self.message(text)
 
     def do_hist(self, arg: str) -> None:
