@@ -3,13 +3,16 @@
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
+import tensorflow as tf
 from processes import interrupted, run
 
-from tfdb import interrupts
+from tfdb import internals_tracing, interrupts
 
 PROGRAM = """
 import tensorflow as tf
@@ -149,6 +152,25 @@ print("over", flush=True)
     assert "has not come back" in output
     assert output.index("long.py(13)") < output.index("'here'") < output.index("long.py(14)") < output.index("'then'")
     assert output.index("'then'") < output.index("over\n") and status == 0
+
+
+def test_an_error_in_the_making_is_known_from_a_trace_function_that_is_asked_about_it() -> None:
+    """Python before 3.12 may run the handler there, and what it raised became an internal error of TensorFlow's."""
+    known: list[bool] = []
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("eager/core.py"):
+            known.append(internals_tracing.is_making_error(sys._getframe()))
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.raw_ops.MatMul(a=tf.ones([2, 3]), b=tf.ones([2, 3]))
+    finally:
+        sys.settrace(before)
+    assert known == [True]
+    assert not internals_tracing.is_making_error(sys._getframe())
 
 
 def test_ctrl_c_in_eager_code_is_never_lost(tmp_path: Path) -> None:

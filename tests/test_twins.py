@@ -1,5 +1,6 @@
 """Retracing for breakpoints: which functions get a twin, what the user is told and sees, and how it ends."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,21 @@ def test_a_breakpoint_at_an_earlier_or_later_line_from_a_stop() -> None:
     assert "(tfdb) p float(b)\n4.0" in output and "(tfdb) p float(x)\n2.0" in output
     assert "(tfdb) p float(b)\n6.0" in output
     assert output.count("graph stop") == 5
+
+
+def test_passes_are_counted_on_where_a_line_is_traced_again() -> None:
+    first, _ = make()
+
+    def program() -> None:
+        tfdb.set_trace()
+        for n in range(2):
+            first(tf.constant(float(n)))
+        for n in range(2):
+            first(tf.constant([float(n)]))
+
+    output = play(program, "b first", "c", "n", "c", "b op:Neg", *["c", "n"] * 2, "c", "c")
+    assert traced == ["first"] * 2
+    assert re.findall(r"graph stop · first · (pass \d)", output) == [f"pass {n}" for n in (1, 1, 2, 3, 3, 4, 4)]
 
 
 def test_variables_are_created_once() -> None:

@@ -34,6 +34,12 @@ def apart() -> Iterator[None]:
 
 
 def is_making_error(frame: FrameType | None) -> bool:
-    """Whether TensorFlow's native code is turning a failed status into an exception; one raised there would be lost."""
-    code = frame.f_code if frame is not None else None
-    return code is not None and code.co_name == "__init__" and code.co_filename.endswith("eager/core.py")
+    """Whether TensorFlow's native code is turning a failed status into an exception; one raised there would be lost.
+
+    `frame` may be that of a trace function, which Python calls there too.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("eager/core.py"):
+            return True
+        frame = frame.f_back
+    return False

@@ -50,6 +50,11 @@ class HookPoint:
         """The innermost frame: where the hook stands."""
         return self.frames[-1]
 
+    @property
+    def line(self) -> tuple[Any, ...]:
+        """What all traces of the line have in common: its passes are counted under this."""
+        return (self.event, self.replica, *[(frame.filename, frame.lineno) for frame in self.frames])
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:

@@ -41,7 +41,7 @@ class Session:
         self.own: Any = None
         self.lock = threading.RLock()
         self.at_prompt: set[int] = set()
-        self.passes: Counter[int] = Counter()
+        self.passes: Counter[tuple[Any, ...]] = Counter()
         self.headers = Headers()
         self.stepping: Stepping | None = None
         self.quitting: BaseException | None = None
@@ -158,7 +158,7 @@ class Session:
             return
         place = dataclasses.replace(place_only(stack[0]), locals={**stack[0].names(), **names})
         hit = Hit(HookPoint(-hash((event, place.lineno)), event, (place,), (), "", 0, False, True, None), ())
-        self.passes[hit.point.number] += 1
+        self.passes[hit.point.line] += 1
         with self.lock:
             if event == "call" or self.debugger.breakpoint_reason(hit) is not None:
                 self.stop(hit, "breakpoint", [(each.base, each.lineno) for each in reversed(stack[1:])])
@@ -207,7 +207,7 @@ class Session:
         if arrived is None:
             return
         hit = arrived
-        self.passes[hit.point.number] += 1
+        self.passes[hit.point.line] += 1
         if self.is_evaluated(hit):
             return
         try:
@@ -282,7 +282,7 @@ class Session:
         self.stepping = None
 
         def ask(frames: list[FrameType]) -> None:
-            number = self.passes[hit.point.number]
+            number = self.passes[hit.point.line]
             self.debugger.graph_interaction(GraphStop(hit, frames, stack, real, number, reason, hit.point.event))
 
         with attributes_of_this_pass(entries):
