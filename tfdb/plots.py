@@ -208,7 +208,7 @@ def curve(made: Drawing, width: int, height: int, color: bool) -> list[str]:
         raise TfdbError("plots need plotext 6 or later: pip install -U 'tfdb[plot]'")
     figure.clear()
     figure.theme("simple" if color else "colorless")
-    figure.plot_size(width, height if made.edges is None else min(height, 2 * int(made.values.max()) + 5))
+    figure.plot_size(width, height)
     if made.edges is not None:
         most = int(made.values.max())
         figure.plot_size(width, min(height, most + 5))
