@@ -183,7 +183,7 @@ def short(text: str) -> str:
     return text if len(text) <= LONG_VALUE else text[: LONG_VALUE - 1] + "…"
 
 
-def running(functions: Sequence[Any], names: Sequence[str]) -> int:
+def running_calls(functions: Sequence[Any], names: Sequence[str]) -> int:
     """How many of the graphs of these names, which are running now, are traces of one of the functions."""
     own = {concrete.name.decode() for function in functions for _, concrete in internals_graphs.contexts(function)}
     return sum(name in own for name in names)
