@@ -273,12 +273,14 @@ def decided(
     """
     import tensorflow as tf
 
-    fine, known = [], []
-    for threshold, places in place.thresholds:
-        within = far_within(threshold, places, measures, arithmetic())
-        over = verdict(threshold, places, place, whole(measures), losses, asked) if within is None else None
-        fine.append(within if over is None else tf.logical_not(over))
-        known.append(over)
+    do = arithmetic()
+    within = [far_within(threshold, places, measures, do) for threshold, places in place.thresholds]
+    columns = whole(measures) if any(each is None for each in within) else {}
+    known = [
+        verdict(threshold, places, place, columns, losses, asked) if each is None else None
+        for (threshold, places), each in zip(place.thresholds, within, strict=True)
+    ]
+    fine = [each if over is None else tf.logical_not(over) for each, over in zip(within, known, strict=True)]
     return functools.reduce(tf.logical_and, fine), known
 
 
