@@ -120,7 +120,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     eagerly, local = internals_numerics.eagerly(), gate.local  # this is done at every step of the program
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not gate.active or getattr(local, "busy", False):
+        if not gate.active or local.busy:
             return original(self, *args, **kwargs)
         graph = None if eagerly() else internals.current_graph()
         if graph is not None:
@@ -128,7 +128,7 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 return compiled.graph_call(original, self, args, kwargs)
             return original(self, *args, **kwargs)
         call = gate.calls.enter(self, args, kwargs)
-        if getattr(local, "skipping", None) is not None:
+        if local.skipping is not None:
             skips.around_call(call)
         try:
             if is_compiled(self):
@@ -212,7 +212,7 @@ def applying(original: Callable[..., Any], method: str, scaled: bool = False) ->
             finally:
                 gate.local.passed = None
 
-        held = getattr(gate.local, "held", None)
+        held = gate.local.held
         if held is None or scaled:
             return update()
         held.updates.append(update)

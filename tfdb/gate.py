@@ -88,6 +88,18 @@ class Trip:
         return len(self.place.names[: self.place.weights])
 
 
+class Local(threading.local):
+    """What is so on one thread; a name missing there would be looked up at every step, slowly."""
+
+    busy = 0
+    tapes = 0
+    ungated = False
+    skipping: Any = None
+    held: Any = None
+    passed: Any = None
+    deferred: Any = None
+
+
 class Gate:
     """The state of watching: what for, whom to tell, and what goes on now."""
 
@@ -99,7 +111,7 @@ class Gate:
         self.scaling = False
         self.turns = Turns()
         self.lock = self.turns.lock
-        self.local = threading.local()
+        self.local = Local()
         self.calls = steps.Calls()
         self.meant: BaseException | None = None
         self.notes: list[str] = []
@@ -114,7 +126,7 @@ class Gate:
     @property
     def aside(self) -> bool:
         """Whether this thread works for the debugger now, or inside an optimizer that was looked at already."""
-        return getattr(self.local, "busy", 0) > 0
+        return self.local.busy > 0
 
     @property
     def judges_values(self) -> bool:
@@ -124,7 +136,7 @@ class Gate:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """No gate is made or asked on this thread inside the block."""
-        self.local.busy = getattr(self.local, "busy", 0) + 1
+        self.local.busy += 1
         try:
             yield
         finally:

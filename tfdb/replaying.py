@@ -23,6 +23,7 @@ class Local(threading.local):
     """What is so on one thread; a name missing there would be looked up at every step, slowly."""
 
     current: Any = None
+    inside = False
 
 
 local = Local()
@@ -103,8 +104,8 @@ def active() -> bool:
 
 def beside() -> bool:
     """Whether this is a replica that has not come to its update, for which the update of another waits."""
-    run = getattr(local, "current", None)
-    if run is None or run.collecting is None or getattr(local, "inside", False):
+    run = local.current
+    if run is None or run.collecting is None or local.inside:
         return False
     return isinstance(threading.current_thread(), internals_gate.replica_thread_class())
 
@@ -144,7 +145,7 @@ def apply(
 ) -> Any:
     """An optimizer's door: ends the pass when a gradient or, if asked for, an update is bad; else changes nothing."""
     run: Pass = local.current
-    if getattr(local, "inside", False):
+    if local.inside:
         return original(optimizer, grads, *args, **kwargs)
     pairs, gradients, variables = given(optimizer, method, grads, args, kwargs)
     names = [name_of(variable) for variable in variables]

@@ -19,7 +19,7 @@ def starting(original: Callable[..., None]) -> Callable[..., None]:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        state = getattr(gate.local, "busy", 0), getattr(replaying.local, "current", None)
+        state = gate.local.busy, replaying.local.current
         setattr(self, STATE, state)
 
     return __init__

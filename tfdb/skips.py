@@ -103,7 +103,7 @@ def is_bad(value: Any) -> bool:
 
 def is_on() -> bool:
     """Whether this thread's eager writes are being left out."""
-    return getattr(gate.local, "skipping", None) is not None and internals.current_graph() is None
+    return gate.local.skipping is not None and internals.current_graph() is None
 
 
 def leaves_out(*targets: Any) -> bool:
@@ -148,7 +148,7 @@ def entering(original: Any) -> Any:
 
     def __enter__(self: Any) -> Any:
         if internals.current_graph() is None:
-            gate.local.tapes = getattr(gate.local, "tapes", 0) + 1
+            gate.local.tapes += 1
             end()
         return original(self)
 

@@ -89,7 +89,7 @@ def step_of(trip: Trip) -> tuple[Any, ...]:
     """What tells one step from the next: the graph call and its run of the step, or the eager tape opened last."""
     if trip.call is not None:
         return (trip.call,)
-    return (threading.get_ident(), getattr(gate.local, "tapes", 0))
+    return (threading.get_ident(), gate.local.tapes)
 
 
 def gate_of(trip: Trip) -> Any:

@@ -62,6 +62,15 @@ class Needs:
     is_idle_trace: Callable[[Any], bool]
 
 
+class Local(threading.local):
+    """What is so on one thread; a name missing there would be looked up at every call, slowly."""
+
+    aside = False
+    trace: Any = None  # set aside while a function is called
+    tracer: LineTracer | None = None
+    wanted: tuple[bool, Twin | None] | None = None
+
+
 def need_another_thread() -> None:
     """What the prompt of a graph's stop is about to run needs a thread of TensorFlow's besides the stopped one.
 
@@ -81,7 +90,7 @@ class Twins:
         self.twins: weakref.WeakKeyDictionary[Any, dict[bool, Twin]] = weakref.WeakKeyDictionary()
         self.clones: weakref.WeakSet[Any] = weakref.WeakSet()
         self.met: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[Place], bool]] = weakref.WeakKeyDictionary()
-        self.local = threading.local()
+        self.local = Local()
         self.counted = False
 
     def install(self) -> None:
@@ -108,7 +117,7 @@ class Twins:
             if trace is None:
                 return self.route(original, function, args, kwargs)
             sys.settrace(None)  # bdb finds nothing in TensorFlow's own Python, and costs as much as a small step
-            before, self.local.trace = getattr(self.local, "trace", None), trace
+            before, self.local.trace = self.local.trace, trace
             if not self.needs.is_own_trace(trace) or internals.functions_run_eagerly():
                 sys.settrace(trace)
             try:
@@ -201,7 +210,7 @@ class Twins:
 
     def is_aside(self) -> bool:
         """Whether this thread is within `aside`."""
-        return getattr(self.local, "aside", False)
+        return self.local.aside
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -214,11 +223,11 @@ class Twins:
 
     def is_traced(self) -> bool:
         """Whether this thread has a trace function, or had until its call of a function set it aside."""
-        return sys.gettrace() is not None or getattr(self.local, "trace", None) is not None
+        return sys.gettrace() is not None or self.local.trace is not None
 
     def active_tracer(self) -> LineTracer | None:
         """The tracer that plants lines on this thread now."""
-        return getattr(self.local, "tracer", None) or on_thread()  # a replica's thread has it from threading.settrace
+        return self.local.tracer or on_thread()  # a replica's thread has it from threading.settrace
 
     def is_concerned(self, function: Any, armed: bool) -> bool:
         """Whether a call may meet a breakpoint: one that was traced tells by the lines that its ops come from."""
@@ -250,7 +259,7 @@ class Twins:
     @contextmanager
     def tracing(self, armed: bool, twin: Twin | None) -> Iterator[None]:
         """Plant lines in whatever is traced on this thread within the block."""
-        before, self.local.wanted = getattr(self.local, "wanted", None), (armed, twin)
+        before, self.local.wanted = self.local.wanted, (armed, twin)
         if armed:
             self.needs.entering()
         try:
@@ -262,7 +271,7 @@ class Twins:
         """The tracing of a Python function: lines are planted in the outermost of a call that wants them."""
 
         def func_graph_from_py_func(*args: Any, **kwargs: Any) -> Any:
-            wanted = getattr(self.local, "wanted", None)
+            wanted = self.local.wanted
             if wanted is None:
                 return original(*args, **kwargs)
             self.local.wanted = None
@@ -279,7 +288,7 @@ class Twins:
         """Plant lines in the graph that is built within the block."""
         tracer = self.needs.tracer(armed)
         self.local.tracer = tracer
-        tracer.start(eager_trace=getattr(self.local, "trace", None))
+        tracer.start(eager_trace=self.local.trace)
         before = threading.gettrace()
         threading.settrace(tracer.on_new_thread)
         try:

@@ -55,7 +55,7 @@ class Deferred:
 
     def __enter__(self) -> Deferred:
         self.graph = internals.current_graph()
-        self.outer = getattr(gate.local, "deferred", None), getattr(gate.local, "ungated", False)
+        self.outer = gate.local.deferred, gate.local.ungated
         self.ids = {id(internals_gate.unwrapped(v)) for v in self.variables or () if v is not None}
         gate.local.deferred = self if self.variables is not None else None
         gate.local.ungated = self.variables is None
@@ -107,7 +107,7 @@ def reading(original: Callable[..., Any]) -> Callable[..., Any]:
     """A variable's reads: what waits to be written to it is written first."""
 
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        deferred = getattr(gate.local, "deferred", None)
+        deferred = gate.local.deferred
         if deferred is not None and deferred.waiting and id(self) in deferred.ids:
             if deferred.graph is None or deferred.graph is internals.current_graph():
                 deferred.flush()
@@ -129,7 +129,7 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             return original(self, value, *args, **kwargs)
         if skips.leaves_out(self):
             return self
-        deferred = getattr(gate.local, "deferred", None)
+        deferred = gate.local.deferred
         graph = internals.current_graph()
         if deferred is not None:
             if deferred.takes(self):
@@ -141,11 +141,11 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
             if skips.leaves_out(self):
                 return self
         if graph is not None and internals.is_xla(graph):
-            if not getattr(gate.local, "ungated", False):
+            if not gate.local.ungated:
                 for compiled in steps.chain(graph):
                     compiled.statistics.add(id(self))
         elif graph is not None and (step := steps.current()) is not None:
-            if not (getattr(gate.local, "ungated", False) and self.shape.rank):  # slots, that no replay will need
+            if not (gate.local.ungated and self.shape.rank):  # slots, that no replay will need
                 steps.remember(step, self)
             with after_gate(self, graph):
                 written = original(self, value, *args, **kwargs)
@@ -158,7 +158,7 @@ def assigning(original: Callable[..., Any], method: str) -> Callable[..., Any]:
 
 def after_gate(variable: Any, graph: Any) -> contextlib.AbstractContextManager[Any]:
     """An optimizer's count of its iterations needs no gradient, so it has to be told to wait for their gate."""
-    passed = getattr(gate.local, "passed", None)
+    passed = gate.local.passed
     if passed is None or passed.graph is not graph or not variable.dtype.is_integer:
         return contextlib.nullcontext()
     return passed.graph.control_dependencies([passed])
