@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import eagerly, graphs, internals, internals_graphs, phases, steps
+from . import eagerly, graphs, halted, internals, internals_graphs, phases, steps
 from .calls import Given
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable
@@ -155,16 +155,8 @@ def unwritten(chain: Sequence[Any], end: int | None, held_back: bool = False) ->
 
 def waits(ops: Sequence[Any]) -> set[str]:
     """The names of the ops that run only after the gate, which is the first of tfdb's branches among them."""
-    after: set[str] = set()
-    for op in ops:
-        is_gate = not after and op.type in internals.BRANCH_OPS and graphs.is_hook(op)
-        if (
-            is_gate
-            or any(each.op.name in after for each in op.inputs)
-            or any(c.name in after for c in op.control_inputs)
-        ):
-            after.add(op.name)
-    return after
+    gates = (op for op in ops if op.type in internals.BRANCH_OPS and graphs.is_hook(op))
+    return next(({gate.name} | halted.after(gate) for gate in gates), set())
 
 
 def variables(chain: Iterable[Any]) -> list[Any]:
