@@ -17,6 +17,11 @@ def flat_element(dataset: Any, element: Any) -> list[Any]:
     return list(private("data.util.structure", "to_tensor_list")(dataset.element_spec, element))
 
 
+def as_arguments(dataset: Any, element: Any) -> tuple[Any, ...]:
+    """What the functions of a dataset take an element as, or its spec: the parts of a tuple, or the one thing."""
+    return tuple(element) if isinstance(dataset.element_spec, tuple) else (element,)
+
+
 def next_element(iterator: Any, optional: bool = False) -> tuple[list[Any], bool]:
     """What an iterator gives next, flat, without moving it; whether it is that, or the start of a new pass.
 

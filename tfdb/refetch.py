@@ -107,9 +107,8 @@ def run_elements(
     """
     import tensorflow as tf
 
-    spec, state = dataset.element_spec, began_with
-    spread = isinstance(spec, tuple) and not state
-    signature = (*map(internals_datasets.spec_of, state), *(spec if spread else (spec,)))
+    state = began_with
+    signature = (*map(internals_datasets.spec_of, state), *taken_with(state, dataset, dataset.element_spec))
     retrace = Retrace(target, False, ())
     began = time.monotonic()
     with aside(), retrace.installed():
@@ -118,7 +117,7 @@ def run_elements(
         retrace.clones[id(function)] = function
         try:
             for number, element in enumerate(dataset):
-                args = (*state, *(element if spread else (element,)))
+                args = (*state, *taken_with(state, dataset, element))
                 try:
                     result = function(*args)
                 except Exception:
@@ -132,13 +131,18 @@ def run_elements(
     return None
 
 
+def taken_with(state: tuple[Any, ...], dataset: Any, element: Any) -> tuple[Any, ...]:
+    """What a function of a dataset takes an element as; a reduction, which has a state, takes it whole."""
+    return (element,) if state else internals_datasets.as_arguments(dataset, element)
+
+
 def made_of_elements(wrapper: Any, dataset: Any) -> list[Any]:
     """What a function makes of the elements of a dataset, called eagerly, as far as it can be had in time."""
-    function, spec = internals_datasets.user_function(wrapper), dataset.element_spec
+    function = internals_datasets.user_function(wrapper)
     began, made = time.monotonic(), list[Any]()
     try:
         for element in dataset:
-            made.append(function(*(element if isinstance(spec, tuple) else (element,))))
+            made.append(function(*internals_datasets.as_arguments(dataset, element)))
             if time.monotonic() - began > SECONDS / 4:
                 break
     except Exception:  # it may need what only a graph has

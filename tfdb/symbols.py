@@ -66,9 +66,8 @@ class Values:
                 return
             self.pair(placeholders, parts)
             self.from_dataset = True
-            spec = dataset.element_spec
-            args, signature = (element, spec) if isinstance(spec, tuple) else ((element,), (spec,))
-            self.given = Given(function, args, "the first element", signature)
+            args, specs = (internals_datasets.as_arguments(dataset, each) for each in (element, dataset.element_spec))
+            self.given = Given(function, args, "the first element", specs)
 
     def note_iterators(self, structure: Any) -> None:
         """Note which resource each iterator among a call's arguments has."""
