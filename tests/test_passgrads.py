@@ -264,3 +264,39 @@ def test_both_losses_of_a_gan_and_none_where_there_is_no_path() -> None:
         (tfdb) c
         """,
     )
+
+
+def test_a_gradient_that_is_none_is_shown_with_its_reason() -> None:
+    w = tf.Variable([2.0, 3.0], name="w")
+
+    @tf.function
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            fixed = tf.ones([2])
+            inner = w * x
+            steep = tf.cast(inner * fixed, tf.int32)
+            aside = w - 1.0
+            loss = tf.reduce_sum(w * 2.0 + tf.cast(steep, tf.float32))
+        found = tape.gradient(loss, w)
+        tfdb.set_trace()
+        del aside
+        return found
+
+    play(
+        lambda: step(tf.constant(1.5)),
+        """
+        graph stop · step · pass 1
+        > ...
+        -> ...
+        (tfdb) backward inner, aside, fixed
+        of the loss of test_passgrads.py:... · this pass, run again from the call's arguments
+        gradient of inner  None: Cast turns float32 into int32: only floating and complex values carry a gradient · test_passgrads.py:...
+        gradient of aside  None: the loss is not computed from aside · test_passgrads.py:...
+        gradient of fixed  None: Cast turns float32 into int32: only floating and complex values carry a gradient · test_passgrads.py:...
+        (tfdb) tape loss, [w, inner]
+        this pass, run again from the call's arguments
+        w  float32(2,) cpu:0 8B  all 2
+        inner  None: Cast turns float32 into int32: only floating and complex values carry a gradient · test_passgrads.py:...
+        (tfdb) c
+        """,  # noqa: E501
+    )

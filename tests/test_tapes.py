@@ -99,7 +99,41 @@ def test_backward_shows_the_gradient_of_an_intermediate(tf: Any) -> None:
         (tfdb) backward hidden, w * 2.0
         (tfdb) c
         gradient of hidden  float32(2,) cpu:0 8B  [6, 12]...
-        gradient of w * 2.0  None
+        gradient of w * 2.0  None (`watch none` before the tape opens tells why)
+        """,
+    )
+
+
+def test_a_gradient_that_is_none_is_shown_with_its_reason(tf: Any) -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    def program() -> None:
+        tfdb.set_trace()
+        fixed = tf.constant([5.0, 6.0])
+        with tf.GradientTape() as tape:
+            hidden = w * 3.0
+            flat = tf.round(w * fixed)
+            aside = w - 1.0
+            tfdb.set_trace()
+            loss = tf.reduce_sum(hidden * hidden + flat)
+        tape.gradient(loss, w)
+        del aside
+
+    play(
+        program,
+        """
+        > ...
+        -> ...
+        (tfdb) watch none
+        ...
+        (tfdb) c
+        > ...
+        -> ...
+        (tfdb) backward hidden, aside, fixed
+        (tfdb) c
+        gradient of hidden  float32(2,) cpu:0 8B  [6, 12]...
+        gradient of aside  None: the loss is not computed from aside · test_tapes.py:...
+        gradient of fixed  None: Round is flat between its steps: TensorFlow gives it no gradient · test_tapes.py:...
         """,
     )
 

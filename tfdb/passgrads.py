@@ -152,10 +152,14 @@ class Differentiation(Evaluation):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss that the program differentiates in the graph: its value when run again, and the line that asks."""
+    """A loss that the program differentiates in the graph: its value when run again, the line that asks, its symbols.
+
+    Of a loss that no call of a tape was seen for, `made` is empty.
+    """
 
     values: tuple[Any, ...]
     line: UserLine | None
+    made: tuple[Any, ...] = ()
 
 
 class Pass:
@@ -230,7 +234,8 @@ class Pass:
                 if lost:
                     problem = f"the loss {lost[0].op.name}: {level.reasons.get(lost[0].op.name, 'not run')}"
                 else:
-                    found.append(Loss(tuple(level.values[each.name] for each in tensors), target.line))
+                    values = tuple(level.values[each.name] for each in tensors)
+                    found.append(Loss(values, target.line, tuple(tensors)))
         if not found and not problem:
             known = [(self.again(tensor), line) for tensor, line in written]
             found = [Loss((value,), line) for value, line in known if value is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class Recording:
     began: int
     watched: list[Any] = field(default_factory=list)
     used: UserLine | None = None
-    asked: list[tuple[str, Any, Callable[[str, Any], None]]] = field(default_factory=list)
+    asked: list[tuple[Any, Callable[[Any, Sequence[Any], Any], None]]] = field(default_factory=list)
     logged: bool = False  # the ops since it opened are known
     thread: str = ""  # that it was opened on
 

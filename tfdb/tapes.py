@@ -171,7 +171,7 @@ class TapeLog:
             recording = self.recordings.get(tape)
             if recording is None or not self.at_prompt():
                 if recording is not None and recording.asked:
-                    tell(tape, recording, args[0] if args else kwargs.get("target"))
+                    tell(tape, recording, args[0] if args else kwargs.get("target"), sys._getframe(1))
                 return self.noting(original, tape, args, kwargs, sys._getframe(1))
             with internals_gradients.aside(tape):
                 return original(tape, *args, **kwargs)
@@ -358,16 +358,16 @@ def name_of(tensor: Any) -> Any:
     return (id(tensor.graph), tensor.name) if internals.is_symbolic(tensor) else key_of(tensor)
 
 
-def tell(tape: Any, recording: Recording, target: Any) -> None:
+def tell(tape: Any, recording: Recording, target: Any, frame: FrameType) -> None:
     """Give those who asked the gradients of the tensors that they named, once; the program's own come after."""
     asked, recording.asked = recording.asked, []
     handle = internals_gradients.handle_of(tape)
     targets = [each for each in flat(target) if hasattr(each, "dtype")]
     if handle is None or not targets or any(internals.is_symbolic(each) for each in targets):
         return
-    found = internals_gradients.gradient(handle, targets, [tensor for _, tensor, _ in asked])
-    for (name, _, say), gradient in zip(asked, found, strict=True):
-        say(name, gradient)
+    found = internals_gradients.gradient(handle, targets, [tensor for tensor, _ in asked])
+    for (_, say), gradient in zip(asked, found, strict=True):
+        say(gradient, targets, frame)
 
 
 log = TapeLog()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import functools
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfdb import (
     asked,
     executions,
+    internals,
     internals_gradients,
     lostgrads,
     nonegrads,
@@ -49,7 +52,7 @@ class BackwardCommands(PromptBase):
                 self.show_of_pass(found)
                 return
             for name, tensor in found:
-                self.lasting_tape()[1].asked.append((name, tensor, self.say_gradient))
+                self.ask_at_gradient(name, tensor)
         except TfdbError as error:
             self.error(str(error))
 
@@ -60,10 +63,50 @@ class BackwardCommands(PromptBase):
             raise TfdbError("backward takes tensors, for example `backward hidden`")
         return found
 
-    def say_gradient(self, name: str, gradient: Any) -> None:
-        """Print a gradient that was asked for."""
-        line = "None" if gradient is None else shown(gradient, "")
+    def say_gradient(self, name: str, gradient: Any, question: Callable[[], lostgrads.Question]) -> None:
+        """Print a gradient that was asked for, or why there is none."""
+        line = none_text(question) if gradient is None else shown(gradient, "")
         self.message(f"gradient of {name}  {line}")
+
+    def ask_at_gradient(self, name: str, tensor: Any) -> None:
+        """Print a tensor's gradient when the program asks the innermost tape for gradients."""
+        tape, recording = self.lasting_tape()
+        of_tape = weakref.ref(tape)
+
+        def say(gradient: Any, targets: Sequence[Any], frame: Any) -> None:
+            self.say_gradient(
+                name, gradient, lambda: lostgrads.Question(targets, [tensor], [name], [0], of_tape(), recording, frame)
+            )
+
+        recording.asked.append((tensor, say))
+
+    def reason_at_prompt(self, target: str, source: Any, name: str) -> str:
+        """What is shown for a gradient that an expression at this prompt does not have."""
+
+        def question() -> lostgrads.Question:
+            targets = [self.symbol_of(each) for each in lostgrads.flat([self.value_of(target)])]
+            graph = self.graph_hit is not None
+            tape = None if graph else next(iter(self.tapes_here()), None)
+            of = source if hasattr(source, "handle") else self.symbol_of(source)
+            return lostgrads.Question(targets, [of], [name], [0], tape, tapes.log.recording_of(tape), None)
+
+        return none_text(question)
+
+    def symbol_of(self, target: Any) -> Any:
+        """The graph's own tensor of a value that a stop inside a graph carried; what is symbolic itself as it is.
+
+        Raises:
+            TfdbError: it is no tensor of the stop's graph; eager tapes know nothing of it either.
+        """
+        hit = self.graph_hit
+        hook = self.session.planter.hook_of(hit)
+        if hit is None or internals.is_symbolic(target):
+            return target
+        carried = zip(hook.inputs if hook is not None else (), hit.values, strict=False)
+        symbol = next((tensor for tensor, value in carried if value is target), None)
+        if symbol is None:
+            raise TfdbError("the loss is no tensor of this stop's graph: stop in the function that computes it")
+        return symbol
 
     def lasting_tape(self) -> tuple[Any, taperecords.Recording]:
         """The innermost tape, if gradients can be had of it without using it up."""
@@ -114,8 +157,13 @@ class BackwardCommands(PromptBase):
             if all(each is None for each in gradients) and len(losses) > 1:
                 continue
             self.message(f"of the loss of {nonegrads.place(loss.line)} · {AGAIN}")
-            for (name, _), gradient in zip(found, gradients, strict=True):
-                self.say_gradient(name, gradient)
+            for (name, value), gradient in zip(found, gradients, strict=True):
+                self.say_gradient(name, gradient, functools.partial(self.question_of_pass, loss, name, value))
+
+    def question_of_pass(self, loss: passgrads.Loss, name: str, value: Any) -> lostgrads.Question:
+        """Why a tensor of this stop has no gradient of one of the losses."""
+        written = [self.symbol_of(each) for each, _ in asked.losses(self.activations_here())] if not loss.made else []
+        return lostgrads.Question(loss.made or written, [self.symbol_of(value)], [name], [0])
 
     def losses_here(self, here: passgrads.Pass) -> list[passgrads.Loss]:
         """The losses that the program differentiates in the graph of this stop."""
@@ -192,6 +240,22 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def none_text(question: Callable[[], lostgrads.Question]) -> str:
+    """What is shown for a gradient that is None: that, and why, as far as it is known."""
+    try:
+        asked_for = question()
+    except TfdbError:  # an expression of the prompt's, of which the graph knows nothing
+        return "None"
+    symbolic = any(internals.is_symbolic(target) for target in asked_for.targets)
+    if not symbolic and (not tapes.log.logging or lostgrads.is_unseen(asked_for)):
+        return "None (`watch none` before the tape opens tells why)"
+    answer = lostgrads.answers(asked_for, tapes.log)
+    if answer is None:
+        return "None"
+    report = nonegrads.report(asked_for, answer)
+    return f"None: {report.cause}" + (f" · {nonegrads.place(report.line)}" if report.line is not None else "")
 
 
 def shown(gradient: Any, name: str) -> str:

@@ -156,22 +156,6 @@ class GradientCommands(BackwardCommands):
             self.message(screens.watch_screen(report, render.terminal_width(), self.in_colour()))
         return True
 
-    def symbol_of(self, target: Any) -> Any:
-        """The graph's own tensor of a value that a stop inside a graph carried; what is symbolic itself as it is.
-
-        Raises:
-            TfdbError: it is no tensor of the stop's graph; eager tapes know nothing of it either.
-        """
-        hit = self.graph_hit
-        hook = self.session.planter.hook_of(hit)
-        if hit is None or internals.is_symbolic(target):
-            return target
-        carried = zip(hook.inputs if hook is not None else (), hit.values, strict=False)
-        symbol = next((tensor for tensor, value in carried if value is target), None)
-        if symbol is None:
-            raise TfdbError("the loss is no tensor of this stop's graph: stop in the function that computes it")
-        return symbol
-
     def do_tape(self, arg: str) -> None:
         """tape [TARGET [, SOURCES]]
 
@@ -207,8 +191,11 @@ class GradientCommands(BackwardCommands):
         else:
             leaves, found = self.by_the_tape(*parts)
         names = lostgrads.names_of(leaves, self.curframe)
-        for name, gradient in zip(names, found, strict=True):
-            yield shown(gradient, name) if gradient is not None else f"{name}  None"
+        for name, leaf, gradient in zip(names, leaves, found, strict=True):
+            if gradient is not None:
+                yield shown(gradient, name)
+            else:
+                yield f"{name}  {self.reason_at_prompt(parts[0], leaf, name)}"
 
     def by_the_tape(self, target: str, sources: str | None = None) -> tuple[list[Any], list[Any]]:
         """(sources, gradients) by the program's own tape, in eager code."""
