@@ -391,3 +391,23 @@ def test_weights_that_may_be_written_beside_the_gate_are_not_read_as_they_are_no
         (tfdb) c
         """,
     )
+
+
+@pytest.mark.parametrize("how", ["graph", "eager"])
+@pytest.mark.parametrize(
+    ("watch", "headline"),
+    [
+        ("loss > 0.1", "Loss over a limit, before the update · step 1 · train_step()"),
+        ("loss < 99", "Loss under a limit, before the update · step 1 · train_step()"),
+        ("grad < 99", "Gradients under a limit, before the update · step 1 · train_step()"),
+        ("update > 1e-5", "Update over a limit, before the update · step 1 · train_step()"),
+        ("loss > 0.1 and True", "A watch came true · step 1 · train_step()"),
+    ],
+)
+def test_a_limits_headline_says_what_is_over_it_and_in_which_function(
+    tf: Any, watch: str, headline: str, how: str
+) -> None:
+    play(
+        by_hand(tf, how),
+        f"...\n(tfdb) watch {watch}\n...\n(tfdb) c\n{headline}\n...\n(tfdb) unwatch\n...\n(tfdb) c\n...",
+    )

@@ -11,8 +11,8 @@ from .gate import Place, Trip
 from .normlook import XLA_NOTE, Crossing
 from .render import number
 from .report import Frame, Report
-from .thresholds import LARGEST, MAGNITUDES, SQUARES, UPDATE, WEIGHT
-from .tripreports import Origin
+from .thresholds import LARGEST, MAGNITUDES, SQUARES, UPDATE, WEIGHT, Threshold
+from .tripreports import Origin, during
 
 MOST_NAMES = 4
 WHAT = {
@@ -34,7 +34,14 @@ def reason_of(crossing: Crossing) -> str:
     return "grad" if crossing.threshold.kind == "grad" else "watch"
 
 
-def origin(crossing: Crossing) -> Origin:
+def side(threshold: Threshold) -> str:
+    """Which limit was passed, and on which side of it the value is; "" of an expression."""
+    if threshold.kind == "expression":
+        return ""
+    return f"{threshold.kind} {'over' if threshold.op[0] == '>' else 'under'}"
+
+
+def origin(crossing: Crossing, trip: Trip | None = None) -> Origin:
     """The report on a threshold that was passed, and where to stand."""
     threshold, place = crossing.threshold, crossing.place
     stack = tuple(frame.line for frame in crossing.frames)
@@ -50,6 +57,8 @@ def origin(crossing: Crossing) -> Origin:
         watched=len(place.names) if threshold.kind in ("grad", "update") else 0,
         stack=stack,
         notes=tuple(notes(crossing)),
+        stopped=side(threshold),
+        during=during(trip or trip_of(crossing)),
     )
     return Origin(report, (*crossing.frames[:-1], *forward(crossing), *crossing.frames[-1:]))
 

@@ -71,8 +71,9 @@ class Report:
     `layers` are the names of the Keras layers and models it is inside of, innermost first.
 
     Where it was stopped: `place` is the kind of gate (gradient, tape, update, scaled, variable, load, output) and
-    `stopped` what was bad there (nan, inf), `seen` the names of bad values there that are no variables; `during` names
-    the step that ran, `clean` says that all weights it read were finite, `skips` that going on leaves the update out.
+    `stopped` what was bad there (nan, inf; at a limit `grad over`, `loss under`), `seen` the names of bad values there
+    that are no variables; `during` names the step that ran, `clean` says that all weights it read were finite, `skips`
+    that going on leaves the update out.
     """
 
     reason: str

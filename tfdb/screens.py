@@ -9,6 +9,7 @@ from tfdb.report import BEFORE_UPDATE, NamedSummary, PathStep, Report, UserLine
 RED, OFF = "\x1b[31m", "\x1b[0m"
 LABEL = 10
 NAMES = {"nan": "NaN", "inf": "Infinity"}
+LIMITS = {"grad": "Gradients", "loss": "Loss", "update": "Update"}
 GOING_ON = {
     "update": "c goes on, with the bad update; skip goes on without it; q ends",
     "skip": "c goes on, this step's update is left out; q ends",
@@ -102,9 +103,11 @@ def red(text: str, color: bool) -> str:
 
 def limit_headline(report: Report) -> list[str]:
     """The parts of the headline for a limit that was passed."""
-    parts = ["Gradients over a limit, before the update" if report.reason == "grad" else "A watch came true"]
+    what, _, side = report.stopped.partition(" ")
+    parts = [f"{LIMITS[what]} {side} a limit, before the update" if what in LIMITS else "A watch came true"]
     if report.step is not None:
         parts.append(f"step {report.step}")
+    parts += [report.during] if report.during else []
     if report.variables and report.watched:
         parts.append(f"{len(report.variables)} of {report.watched} variables to blame")
     return parts

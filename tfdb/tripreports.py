@@ -175,7 +175,7 @@ def during(trip: Trip) -> str:
     frame = trip.call.frame if trip.call is not None else trip.frame
     if position := evidence.position(frame):
         return position[0]
-    step = trip.place.step
+    step = trip.step
     if step is not None and step.name not in KERAS_STEPS:
         return f"{step.name}()"
     users = blame.user_frames(frame)

@@ -111,7 +111,7 @@ class Watching:
         """A threshold was passed: say so."""
         trip = normreport.trip_of(crossing)
         trip.call = norms.calls.current()
-        self.on_stop(trip, normreport.origin(crossing))
+        self.on_stop(trip, normreport.origin(crossing, trip))
 
 
 def say_set_aside() -> None:
