@@ -232,6 +232,7 @@ def test_looking_changes_no_variable_and_no_result(tf: Any) -> None:
         count.assign_add(1)
         x = x + 0.0 * tf.random.uniform([3])
         tfdb.set_trace()
+        x = x + 0.0 * tf.random.normal([3])
         return tf.reduce_sum(x)
 
     def program() -> None:
@@ -245,7 +246,10 @@ def test_looking_changes_no_variable_and_no_result(tf: Any) -> None:
         ...
         (tfdb) ni random_uniform/RandomUniform
         ...
-          values      not available: random_uniform/RandomUniform (RandomUniform) is no...
+          values      float32(3,) ...
+        (tfdb) ni random_normal/RandomStandardNormal
+        ...
+          values      not available: ...
         (tfdb) c
         3.0 1
         """,

@@ -1,5 +1,6 @@
 """Gradients at a stop inside a graph: those of the pass, by running it again, and never a wrong None."""
 
+import ast
 from typing import Any
 
 import keras
@@ -35,7 +36,7 @@ def test_a_stop_before_the_gradient_shows_the_one_of_each_pass() -> None:
         > ...
         -> ...
         (tfdb) backward hidden
-        of the loss of test_passgrads.py:23 · this pass, run again from the call's arguments
+        of the loss of test_passgrads.py:24 · this pass, run again from the call's arguments
         gradient of hidden  float32(2,) cpu:0 8B  [4, 6]...
         (tfdb) tape tf.reduce_sum(hidden), [w, x]
         this pass, run again from the call's arguments
@@ -192,7 +193,7 @@ def test_what_cannot_be_run_again_is_refused_and_never_none() -> None:
     def step() -> Any:
         with tf.GradientTape() as tape:
             start = w * 3.0
-            noisy = start * tf.random.normal([2])
+            noisy = tf.reshape(tf.py_function(lambda a: a * 3.0, [start], tf.float32), [2])
             apart = w * 2.0
             tfdb.set_trace()
             loss = tf.reduce_sum(noisy) + tf.reduce_sum(apart)
@@ -205,7 +206,7 @@ def test_what_cannot_be_run_again_is_refused_and_never_none() -> None:
         > ...
         -> ...
         (tfdb) backward start
-        *** the gradient goes through mul_1, and random_normal/RandomStandardNormal...
+        *** the gradient goes through EagerPyFunc, and ...
         (tfdb) backward noisy, apart
         ...
         gradient of noisy  float32(2,) cpu:0 8B  all 1
@@ -215,7 +216,7 @@ def test_what_cannot_be_run_again_is_refused_and_never_none() -> None:
         w  float32(2,) cpu:0 8B  all 2
         (tfdb) grads tf.reduce_sum(noisy), w
         ...
-        *** the gradient goes through mul_1...
+        *** the gradient goes through EagerPyFunc, and ...
         (tfdb) backward start * 2
         *** start * 2 is no tensor of this pass: ...
         (tfdb) c
@@ -299,4 +300,95 @@ def test_a_gradient_that_is_none_is_shown_with_its_reason() -> None:
         inner  None: Cast turns float32 into int32: only floating and complex values carry a gradient · test_passgrads.py:...
         (tfdb) c
         """,  # noqa: E501
+    )
+
+
+def test_random_numbers_and_python_before_the_stop_are_those_of_the_pass() -> None:
+    w = tf.Variable([2.0, 3.0], name="w")
+    generator = tf.random.Generator.from_seed(3)
+    seen: list[Any] = []
+
+    @tf.function
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            hidden = w * x + tf.random.normal([2])
+            kept = tf.nn.dropout(hidden + 5.0, 0.2) * generator.normal([2])
+            kept *= tf.numpy_function(lambda a: a + 1.0, [x], tf.float32)
+            loss = tf.reduce_sum(kept**2)
+            tfdb.set_trace()
+        return tape.gradient(loss, [w, hidden])
+
+    def program() -> None:
+        for number in (1.0, 2.0):
+            seen.append([each.numpy() for each in step(tf.constant(number))])
+
+    shown = play(
+        program,
+        """
+        graph stop · step · pass 1
+        > ...
+        -> ...
+        (tfdb) p backward(hidden).numpy().tolist()
+        [...]
+        (tfdb) c
+        graph stop · step · pass 2
+        > ...
+        -> ...
+        (tfdb) p backward(hidden).numpy().tolist()
+        [...]
+        (tfdb) tape loss, w
+        this pass, run again from the call's arguments
+        w  float32(2,) ...
+        (tfdb) c
+        """,
+    )
+    told = [ast.literal_eval(line) for line in shown.splitlines() if line.startswith("[")]
+    np.testing.assert_allclose(told, [of_hidden for _, of_hidden in seen], rtol=1e-5)
+
+
+def test_what_the_pass_draws_later_or_elsewhere_is_refused_with_the_stop_that_has_it() -> None:
+    w = tf.Variable([2.0, 3.0], name="w")
+
+    @tf.function
+    def inner(h: tf.Tensor) -> tf.Tensor:
+        tfdb.set_trace()
+        return h * 2.0
+
+    @tf.function
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            hidden = w * x
+            hidden = inner(hidden)
+            hidden = tf.nn.dropout(hidden, 0.5)
+            for _ in tf.range(2):
+                hidden += tf.random.normal([2]) * hidden
+            loss = tf.reduce_sum(tf.py_function(lambda a: a * 2.0, [hidden], tf.float32))
+            last = loss * 1.0
+            tfdb.set_trace()
+        return tape.gradient(last, w)
+
+    drawn = "is not run again: it draws new numbers at each run"
+    play(
+        lambda: step(tf.constant(1.0)),
+        f"""
+        graph stop · step > inner · pass 1
+        > ...
+        -> ...
+        (tfdb) backward h
+        *** the loss mul_1: RandomUniform of ... {drawn}; a stop behind that line, in step(), has what it gave
+        (tfdb) c
+        graph stop · step · pass 1
+        > ...
+        -> ...
+        (tfdb) backward loss
+        of the loss of ...
+        gradient of loss  float32() cpu:0 4B  1
+        (tfdb) backward hidden
+        *** ... it calls Python; there are gradients for what it gave, none for what was before it
+        (tfdb) tape last, w
+        *** the gradient goes through while, and ... and of a loop's passes only the one of the stop is known
+        (tfdb) tape hidden, w
+        *** the gradient goes through while, and ... and of a loop's passes only the one of the stop is known
+        (tfdb) c
+        """,
     )

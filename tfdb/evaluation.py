@@ -20,6 +20,7 @@ NOT_KEPT = "what it held before is not kept"
 LOOP_SECONDS = 5.0  # for one loop; a longer one is not run again
 READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd"))
 WRITES = {"AssignVariableOp": None, "AssignAddVariableOp": 1, "AssignSubVariableOp": -1}
+GENERATORS = ("Rng", "Stateful")  # ops that draw from a tf.random.Generator, which is a variable
 HARMLESS = frozenset(
     "VariableShape VarIsInitializedOp LookupTableFindV2 LookupTableSizeV2 LookupTableExportV2 Assert NoOp".split()
 )
@@ -191,7 +192,7 @@ class Evaluation:
             sign = WRITES[op.type]
             self.memory.write(inputs[0], inputs[1] if sign is None else self.memory.read(inputs[0]) + sign * inputs[1])
             return []
-        if op.type.startswith("Resource") and not op.outputs:
+        if (op.type.startswith("Resource") and not op.outputs) or draws_from_variable(op):
             return self.update(op, inputs)
         if internals_graphs.is_stateful(op) and op.type not in HARMLESS:
             raise Unavailable(f"{op.name} ({op.type}) is not run again: {effect(op.type)}")
@@ -210,13 +211,14 @@ class Evaluation:
         return [found[tensor.name] for tensor in op.outputs]
 
     def update(self, op: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """A fused update (`ResourceApplyAdam`, `ResourceScatterAdd`), on copies of its variables."""
+        """A fused update (`ResourceApplyAdam`, `ResourceScatterAdd`) or a generator's draw, on copies of variables."""
         handles = [value for value in inputs if value.dtype.name == "resource"]
         copies = {id(handle): internals_graphs.copy_of(self.memory.read(handle)) for handle in handles}
-        internals_graphs.run_op(op, [copies[id(value)].handle if id(value) in copies else value for value in inputs])
+        given = [copies[id(value)].handle if id(value) in copies else value for value in inputs]
+        outputs = internals_graphs.run_op(op, given)
         for handle in handles:
             self.memory.write(handle, internals_graphs.read_variable(copies[id(handle)].handle))
-        return []
+        return outputs
 
     def input(self, tensor: Any) -> Any:
         """The value of an input of an op; why there is none names the first op that could not be had."""
@@ -309,6 +311,11 @@ def written(op: Any) -> list[Any]:
         return []
     kept = internals_graphs.read_only_inputs(op)
     return [tensor for n, tensor in enumerate(op.inputs) if tensor.dtype.name == "resource" and n not in kept]
+
+
+def draws_from_variable(op: Any) -> bool:
+    """Whether an op draws from a generator whose state is a variable."""
+    return op.type.startswith(GENERATORS) and op.type not in internals.CALLING_OPS and bool(written(op))
 
 
 def first_line(error: Exception) -> str:

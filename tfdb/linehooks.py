@@ -221,6 +221,8 @@ class Planter:
             carrier.template(loop.left if loop is not None else ()),
             item_names(frames[0].filename, frames[0].lineno),
         )
+        for tensor in self.ordering.draws(graph):
+            carrier.slot(tensor)
         op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
         self.ordering.barrier(op)
         self.hooks[point.number] = op

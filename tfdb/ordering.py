@@ -10,6 +10,8 @@ from typing import Any
 
 from tfdb import internals
 
+LOCKED = frozenset(("resource", "variant"))  # what only the graph itself can hold
+
 
 class Ordering:
     """Holds hooks in program order: a barrier waits for all effects before it and holds back all after it.
@@ -21,6 +23,7 @@ class Ordering:
     def __init__(self) -> None:
         self.hooked: dict[str, int] = {}
         self.graphs: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[Any]]] = weakref.WeakKeyDictionary()
+        self.drawn: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
         self.keys: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.counter = itertools.count(1)
 
@@ -41,6 +44,7 @@ class Ordering:
         if op.graph not in self.graphs:
             before = [other for other in op.graph.get_operations() if other is not op and internals.is_stateful(other)]
             self.graphs[op.graph] = ([], before)
+            self.drawn[op.graph] = [other for other in before if is_drawn(other)]
         last, since = self.graphs[op.graph]
         op._add_control_inputs(since + last)
         last[:], since[:] = [op], []
@@ -53,6 +57,14 @@ class Ordering:
             last, since = self.graphs[op.graph]
             op._add_control_inputs(last)
             since.append(op)
+            self.drawn[op.graph] += [op] if is_drawn(op) else []
+
+    def draws(self, graph: Any) -> list[Any]:
+        """The tensors of a graph so far that no second run would give again: random numbers, what Python gave."""
+        made = self.drawn.get(graph)
+        if made is None:
+            made = [op for op in graph.get_operations() if internals.is_stateful(op) and is_drawn(op)]
+        return [tensor for op in made for tensor in op.outputs]
 
     def callee(self, op_type: str, attributes: Mapping[str, Any]) -> int | None:
         """The number of the function with hooks that an op of this type and attributes calls, or None."""
@@ -65,6 +77,14 @@ class Ordering:
 def is_hook(op: Any) -> bool:
     """Whether the op is one of tfdb's."""
     return op.type == "EagerPyFunc" and "tfdb" in op.name
+
+
+def is_drawn(op: Any) -> bool:
+    """Whether a stateful op gives random numbers, or what Python code gave."""
+    random = any(part in op.type for part in ("Random", "Truncated", "Multinomial", "Stateful"))
+    python = op.type in ("PyFunc", "EagerPyFunc") and not is_hook(op)
+    dtypes = {tensor.dtype.name for tensor in op.outputs}
+    return (random or python) and op.type not in internals.CALLING_OPS and LOCKED.isdisjoint(dtypes)
 
 
 def without_hooks(graph_def: Any) -> None:

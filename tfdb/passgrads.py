@@ -6,17 +6,17 @@ value that the stop carried stands for what it gives, as long as no gradient tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import executions, internals, internals_gradients, internals_graphs, tapes
+from . import executions, internals, internals_gradients, internals_graphs, sites, tapes
 from .calls import Given
 from .errors import TfdbError
-from .evaluation import Evaluation, Memory
+from .evaluation import Evaluation, Memory, effect
 from .internals_gradients import is_trainable
 from .report import UserLine
 from .sites import flat
@@ -32,6 +32,7 @@ class Study:
     hook: Any
     carried: Mapping[str, Any]
     visits: list[Differentiation] = field(default_factory=list)
+    roots: dict[str, tuple[Differentiation, Any]] = field(default_factory=dict)  # ops not run again, by the reason
 
     def watch(self, value: Any) -> Any:
         """Have the tape know a value, if it can have a gradient."""
@@ -88,7 +89,8 @@ class Differentiation(Evaluation):
     def enough(self) -> int:
         """How many ops it takes to come to the stop and the losses; all, where a graph around this one goes on."""
         around = list(self.outward())
-        if any(each.is_loop_body() for each in around) or any(tapes.log.targets_in(e.graph) for e in around[1:]):
+        loops = any(each.is_body_of(internals.LOOP_OPS) for each in around)
+        if loops or any(tapes.log.targets_in(each.graph) for each in around[1:]):
             return len(self.operations)
         hook = self.study.hook
         ends = [self.order[name.rpartition(":")[0]] for t in tapes.log.targets_in(self.graph) for name in t.names]
@@ -131,16 +133,18 @@ class Differentiation(Evaluation):
     def lose(self, op: Any, why: str) -> None:
         """An op could not be run: the stop may have carried what it gave."""
         super().lose(op, why)
-        here = executions.same(self.graph, self.study.hook.graph) and not self.is_loop_body()
+        if why.startswith(f"{op.name} ("):
+            self.study.roots.setdefault(why, (self, op))
+        here = executions.same(self.graph, self.study.hook.graph) and not self.is_body_of(internals.LOOP_OPS)
         for tensor in op.outputs if here else ():
             if tensor.name in self.study.carried and tensor.name not in self.values:
                 self.values[tensor.name] = self.study.watch(self.study.carried[tensor.name])
                 self.stands_in.append(op)
 
-    def is_loop_body(self) -> bool:
-        """Whether the graph is run once for each pass of a loop."""
+    def is_body_of(self, types: Collection[str]) -> bool:
+        """Whether the graph is a body of an op of these types, of a loop or a branch."""
         callers = self.parent.operations if self.parent is not None else ()
-        return any(op.type in internals.LOOP_OPS and self.graph.name in internals_graphs.called(op) for op in callers)
+        return any(op.type in types and self.graph.name in internals_graphs.called(op) for op in callers)
 
     def outward(self) -> Iterator[Differentiation]:
         """This evaluation and those it was called from."""
@@ -182,7 +186,7 @@ class Pass:
             self.memory = Recalled(held, bool(held), study)
             outer = Differentiation(graph, feeds, self.memory, study)
             outer.run_to(len(outer.operations))
-        self.tape = tape
+        self.tape, self.study = tape, study
         self.here = self.visit(study)
 
     def visit(self, study: Study) -> Differentiation:
@@ -232,7 +236,7 @@ class Pass:
                 tensors = [level.graph.get_tensor_by_name(name) for name in target.names]
                 lost = [each for each in tensors if each.name not in level.values]
                 if lost:
-                    problem = f"the loss {lost[0].op.name}: {level.reasons.get(lost[0].op.name, 'not run')}"
+                    problem = f"the loss {lost[0].op.name}: {self.why_lost(level, lost[0].op)}"
                 else:
                     values = tuple(level.values[each.name] for each in tensors)
                     found.append(Loss(values, target.line, tuple(tensors)))
@@ -297,13 +301,40 @@ class Pass:
         return list(self.memory.reads.get(id(handle), {}).values()) if handle is not None else [source]
 
     def refuse_gaps(self, targets: Sequence[Any], leaves: Sequence[Any]) -> None:
-        """No gradient is given that a stand-in may have cut short."""
-        for level in self.here.outward():
-            for op in level.stands_in:
-                given = [level.values[each.name] for each in op.outputs if each.name in level.values]
-                known = list(frontier(level, op)) if any_slope(self.compute(targets, given)) else []
+        """No gradient is given that stand-ins, one behind the other, may have cut short."""
+        behind = list(targets)
+        waiting = [(level, op) for level in self.here.outward() for op in level.stands_in]
+        while waiting:
+            reached = [(level, op) for level, op in waiting if self.slopes_to(level, op, behind)]
+            for level, op in reached:
+                known = list(frontier(level, op))
                 if known and any_slope(self.compute(known, leaves)):
-                    raise TfdbError(f"the gradient goes through {op.name}, and {level.reasons[op.name]}")
+                    raise TfdbError(f"the gradient goes through {op.name}, and {self.why_lost(level, op)}")
+                behind += known
+            waiting = [each for each in waiting if each not in reached] if reached else []
+
+    def slopes_to(self, level: Evaluation, op: Any, targets: Sequence[Any]) -> bool:
+        """Whether targets have a gradient for what an op gives."""
+        given = [level.values[each.name] for each in op.outputs if each.name in level.values]
+        return any_slope(self.compute(targets, given))
+
+    def why_lost(self, level: Evaluation, op: Any) -> str:
+        """Why an op's value of this pass cannot be had, and at which stop it can."""
+        reason = level.reasons.get(op.name, "it was not run")
+        inside, root = self.study.roots.get(reason, (None, None))
+        line = next(sites.lines_of_op(root), None) if root is not None else None
+        if inside is None or root is None or line is None:
+            return reason
+        text = f"{root.type} of {line.file.rsplit('/', 1)[-1]}:{line.line} is not run again: {effect(root.type)}"
+        if root in inside.stands_in:
+            return f"{text}; there are gradients for what it gave, none for what was before it"
+        if inside.is_body_of(internals.LOOP_OPS):
+            return f"{text}, and of a loop's passes only the one of the stop is known"
+        order, hook = inside.order, self.study.hook
+        if executions.same(inside.graph, hook.graph) and order[root.name] > order.get(hook.name, -1):
+            return f"{text}; this stop is before it: stop behind that line"
+        where = "its branch of" if inside.is_body_of(internals.BRANCH_OPS) else ""
+        return f"{text}; a stop behind that line, in {where} {line.function}(), has what it gave".replace("  ", " ")
 
 
 def frontier(level: Evaluation, op: Any) -> Iterator[Any]:
