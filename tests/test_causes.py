@@ -26,6 +26,9 @@ NAN, INF = np.nan, np.inf
     [
         (facts("Log", [1, 0], output=[0, -INF]), ["x is 0 at [1]", "log"]),
         (facts("Log", [1, -0.5], output=[0, NAN]), ["x is -0.5 at [1]"]),
+        (facts("Log1p", [0.5, -1], output=[0.4, -INF]), ["x is -1 at [1]", "minus infinity"]),
+        (facts("Log1p", [0.5, -2], output=[0.4, NAN]), ["x is -2 at [1]", "not a number"]),
+        (facts("PyFunc", [1, -1], output=[0, NAN]), ["Python function", "nan at [1]", "finite inputs"]),
         (facts("Sqrt", [4, -1], output=[2, NAN]), ["x is -1 at [1]", "negative"]),
         (facts("Rsqrt", [0, 1], output=[INF, 1]), ["x is 0 at [0]"]),
         (facts("RealDiv", [1, 2], [1, 0], output=[1, INF]), ["y is 0 at [1]", "division by 0"]),
@@ -60,12 +63,17 @@ def test_the_sentence_names_the_blamed_element(given: Facts, words: list[str]) -
         (facts("Rsqrt", [1e-45], output=[INF]), ["negative"]),
         (facts("Lgamma", [0.0], output=[INF]), ["overflows"]),
         (facts("NewOp", [INF], output=[NAN]), ["finite"]),
+        (facts("PyFunc", [INF], output=[NAN]), ["finite"]),
     ],
 )
 def test_nothing_is_claimed_that_the_values_do_not_show(given: Facts, words: list[str]) -> None:
     cause, _ = explain(given)
     for word in words:
         assert word not in cause
+
+
+def test_the_fix_for_log1p_keeps_its_argument_above_minus_one() -> None:
+    assert "-1 + 1e-6" in explain(facts("Log1p", [-1], output=[-INF]))[1]
 
 
 def test_a_result_is_called_masked_when_the_loss_is_finite() -> None:

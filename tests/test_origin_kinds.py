@@ -306,3 +306,44 @@ def test_one_inter_op_thread_and_concrete_functions_do_not_hang(tmp_path: Path) 
     done = run("-m", "tfdb", "--no-prompt", "-w", "nan", "one.py", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "origin    Log  one.py:11 inner()" in done.stdout
+
+
+def test_a_nan_that_numpy_made_is_named_as_in_the_users_frame(reports: list[Report]) -> None:
+    rewards, w = np.full(4, 0.5, "float32"), tf.Variable(tf.ones(4))
+    with np.errstate(all="ignore"):
+        advantage = (rewards - rewards.mean()) / rewards.std()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w * advantage)
+    w.assign_sub(tape.gradient(loss, w))
+    assert (reports[0].op, reports[0].phase) == ("Const", "data")
+    assert "advantage holds 4 NaN" in reports[0].cause
+
+
+@pytest.mark.parametrize("written", [np.inf, np.array([0.0, np.inf, 0.0, np.inf], "float32")])
+def test_an_infinity_that_the_program_writes_may_leave_a_step(written: float | np.ndarray) -> None:
+    w = tf.Variable(tf.ones(4))
+
+    @tf.function
+    def step(x: tf.Tensor, divisor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w * x)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+        return loss, tf.where(x > 0.0, x / divisor, x) + written
+
+    with watched("nan", "inf") as found:
+        step(tf.ones(4), tf.ones(4))
+        assert not found
+        step(tf.ones(4), tf.constant([1.0, 1.0, 0.0, 1.0]))
+        assert [report.op for report in found] == ["RealDiv"]
+
+
+def test_an_infinity_among_data_that_a_step_holds_is_reported() -> None:
+    table = np.array([0.5, np.inf, 2.0, 3.0], "float32")
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return x * table
+
+    with watched("inf") as found:
+        step(tf.ones(4))
+    assert [report.op for report in found] == ["Const"]

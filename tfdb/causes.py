@@ -59,8 +59,8 @@ class Facts:
 def culprit(facts: Facts, index: int) -> tuple[tuple[int, ...], float] | None:
     """The element of this input to blame, where the op goes element by element and this input decides."""
     op = facts.forward_op or facts.op
-    if facts.forward_op is not None and not facts.hidden and op in SLOPES:
-        deciding: tuple[int, ...] = (SLOPES[op][2],)
+    if facts.forward_op is not None and not facts.hidden and op in edges.SLOPES:
+        deciding: tuple[int, ...] = (edges.SLOPES[op][2],)
     else:
         deciding = DECIDING.get(op, ())
     with np.errstate(all="ignore"):
@@ -131,15 +131,16 @@ def logarithm(facts: Facts) -> tuple[str, str] | None:
     where, number = found
     if np.isposinf(number):
         return None
-    low = 1.0 if facts.op == "Log1p" else 0.0
-    word = "0" if number == -low or (number == 0 and not low) else value(number)
-    what = "minus infinity" if number >= -low else "not a number"
+    pole = -1.0 if facts.op == "Log1p" else 0.0
+    what = "minus infinity" if number >= pole else "not a number"
     function = "log" if facts.op == "Xlogy" else facts.op.lower()
-    return f"{facts.name(index)} is {word}{at(where)}: its {function} is {what}", (
-        "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7)), or compute from logits"
-        if number >= -low
-        else "the argument must be positive: make it so with tf.nn.softplus or tf.exp"
-    )
+    if facts.op == "Log1p":
+        fix = "log1p needs x > -1: tf.math.log1p(tf.maximum(x, -1 + 1e-6)), or make x non-negative first"
+    elif number >= pole:
+        fix = "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7)), or compute from logits"
+    else:
+        fix = "the argument must be positive: make it so with tf.nn.softplus or tf.exp"
+    return f"{facts.name(index)} is {value(number or 0.0)}{at(where)}: its {function} is {what}", fix
 
 
 def root(facts: Facts) -> tuple[str, str] | None:
@@ -267,9 +268,20 @@ def pole(facts: Facts) -> tuple[str, str] | None:
     )
 
 
+def python(facts: Facts) -> tuple[str, str] | None:
+    """A Python function in the graph, which TensorFlow cannot look into."""
+    place = facts.first_bad()
+    if place is None or not all(np.isfinite(array).all() for array in facts.inputs if array.dtype.kind == "f"):
+        return None
+    word = value(float(np.real(facts.output[place])))
+    return f"the Python function called here returns {word}{at(place)} for finite inputs", (
+        "mend it where it is defined: a breakpoint in it shows its values, np.errstate(all='raise') its line"
+    )
+
+
 def slope(facts: Facts) -> tuple[str, str] | None:
     """The slope of the forward op, which is infinite where its value is fine."""
-    known = SLOPES.get(facts.forward_op or "")
+    known = edges.SLOPES.get(facts.forward_op or "")
     if known is None:
         return None
     text, fix, index, places = known
@@ -287,48 +299,6 @@ def first_at(facts: Facts, index: int, places: tuple[float, ...]) -> tuple[tuple
     hits = np.argwhere(np.isin(array, places))
     where = tuple(int(i) for i in hits[0]) if len(hits) else None
     return None if where is None else (where, float(array[where]))
-
-
-SLOPES: dict[str, tuple[str, str, int, tuple[float, ...]]] = {
-    "Sqrt": (
-        "the slope of sqrt at 0 is infinite",
-        "keep the root away from 0: tf.sqrt(tf.maximum(x, 1e-12))",
-        0,
-        (0.0,),
-    ),
-    "Pow": (
-        "the slope of x**p at 0 is infinite for p < 1",
-        "keep the base away from 0: tf.maximum(x, 1e-7)",
-        0,
-        (0.0,),
-    ),
-    "Log": (
-        "the slope of log at 0 is infinite",
-        "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7))",
-        0,
-        (0.0,),
-    ),
-    "Acos": (
-        "the slope of acos at -1 and 1 is infinite",
-        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
-        0,
-        (-1.0, 1.0),
-    ),
-    "Asin": (
-        "the slope of asin at -1 and 1 is infinite",
-        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
-        0,
-        (-1.0, 1.0),
-    ),
-    "RealDiv": (
-        "the slope of a division by 0 is infinite",
-        "tf.math.divide_no_nan, or guard the denominator itself",
-        1,
-        (0.0,),
-    ),
-    "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0, (0.0,)),
-    "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0, (0.0,)),
-}
 
 
 GROWING = ("Pow", "Exp", "Expm1", "Sinh", "Cosh", "Prod", "Cumprod", "Cast")  # overflow on small inputs too
@@ -392,8 +362,13 @@ RULES: dict[str, Rule] = {
     "Xlogy": logarithm,
     "Lgamma": pole,
     "Digamma": pole,
+    "PyFunc": python,
+    "EagerPyFunc": python,
+    "PyFuncStateless": python,
 }
 
-DECIDING: dict[str, tuple[int, ...]] = {op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels)}
+DECIDING: dict[str, tuple[int, ...]] = {
+    op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels, python)
+}
 DECIDING |= dict.fromkeys(("RealDiv", "Div", "FloorDiv", "FloorMod"), (1,))
 DECIDING |= dict.fromkeys(("Mul", "AddV2", "Sub", "Pow"), (0, 1)) | dict.fromkeys(("Square", "Cast"), (0,))

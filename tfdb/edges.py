@@ -176,3 +176,46 @@ def steep(base: np.ndarray, exponent: np.ndarray) -> tuple[tuple[int, ...], floa
         return found
     where = tuple(i if n != 1 else 0 for i, n in zip(found[0][len(found[0]) - base.ndim :], base.shape, strict=True))
     return where, found[1]
+
+
+# Ops whose slope is infinite where their value is fine: what to say, what to do, the input that decides, its values.
+SLOPES: dict[str, tuple[str, str, int, tuple[float, ...]]] = {
+    "Sqrt": (
+        "the slope of sqrt at 0 is infinite",
+        "keep the root away from 0: tf.sqrt(tf.maximum(x, 1e-12))",
+        0,
+        (0.0,),
+    ),
+    "Pow": (
+        "the slope of x**p at 0 is infinite for p < 1",
+        "keep the base away from 0: tf.maximum(x, 1e-7)",
+        0,
+        (0.0,),
+    ),
+    "Log": (
+        "the slope of log at 0 is infinite",
+        "keep the argument away from 0: tf.math.log(tf.maximum(x, 1e-7))",
+        0,
+        (0.0,),
+    ),
+    "Acos": (
+        "the slope of acos at -1 and 1 is infinite",
+        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
+        0,
+        (-1.0, 1.0),
+    ),
+    "Asin": (
+        "the slope of asin at -1 and 1 is infinite",
+        "clip: tf.clip_by_value(x, -1 + 1e-7, 1 - 1e-7)",
+        0,
+        (-1.0, 1.0),
+    ),
+    "RealDiv": (
+        "the slope of a division by 0 is infinite",
+        "tf.math.divide_no_nan, or guard the denominator itself",
+        1,
+        (0.0,),
+    ),
+    "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0, (0.0,)),
+    "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0, (0.0,)),
+}

@@ -200,9 +200,12 @@ class Gate:
                 raise
 
 
+UPDATING = ("gradient", "update", "scaled")  # kinds of places on the way into weights
+
+
 def kinds_of(place: str, reason: str) -> list[str]:
     """The kinds of watches that a bad value at a place of this kind concerns, the likeliest first."""
-    return [reason, "nan", "inf"] if place in ("gradient", "update", "scaled") else [reason]
+    return [reason, "nan", "inf"] if place in UPDATING else [reason]
 
 
 gate = Gate()

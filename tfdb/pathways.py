@@ -90,6 +90,23 @@ def local_names(here: Capture) -> dict[int, str]:
     return names
 
 
+def argument_name(here: Capture | None, value: Any) -> str:
+    """The name of a value in the frame that used it first."""
+    for frame in reversed(here.frames if here else ()):
+        for name, local in frame.locals.items():
+            if local is value or (isinstance(local, np.ndarray) and is_same(local, value)):
+                return name
+    return ""
+
+
+def is_same(array: np.ndarray, value: Any) -> bool:
+    """Whether a NumPy array has become this tensor: an op on an array takes it as a constant."""
+    made = np.asarray(value)
+    if array.shape != made.shape or array.dtype.kind != "f" or made.dtype.kind != "f" or not array.ndim:
+        return False
+    return bool(np.array_equal(array.astype(made.dtype), made, equal_nan=True))
+
+
 def named(here: Capture, ids: Sequence[int], first: Outcome | None = None) -> list[NamedSummary]:
     """An op's inputs: by the name in the user's innermost frame, of their variable, or as the line writes them."""
     names: dict[int, str] = {}

@@ -18,7 +18,7 @@ from .conditions import badness, worst
 from .gate import RATE, Trip
 from .opwise import CompiledOps
 from .origin import Finding, Log, find_all, sources
-from .pathways import around, blamed, name_of_dtype, named, path
+from .pathways import argument_name, around, blamed, name_of_dtype, named, path
 from .pipelines import Element, guilty_map
 from .recorder import Capture, Outcome
 from .replaying import Pass, dense, kind_of
@@ -377,15 +377,6 @@ def in_pipeline(trip: Trip, element: Element, more: dict[str, Any]) -> Origin | 
     notes = (*made.report.notes, "the dataset was read again from its source to find this")
     stack = tuple(entry for entry in (*caller_lines(trip), line) if entry)
     return Origin(replace(made.report, line=line, phase="data", notes=notes, stack=stack, **more), made.frames)
-
-
-def argument_name(here: Capture | None, value: Any) -> str:
-    """The name of a value in the frame that used it first."""
-    for frame in reversed(here.frames if here else ()):
-        for name, local in frame.locals.items():
-            if local is value:
-                return name
-    return ""
 
 
 def pass_notes(log: Log, index: int) -> tuple[str, ...]:

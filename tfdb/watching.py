@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
-from .gate import Trip, gate
+from .gate import UPDATING, Trip, gate
 from .imports import ImportWatch
 from .near import near
 from .normgate import norms
@@ -92,12 +92,20 @@ class Watching:
             self.noted = self.noted or replay.find_origin(trip)
             return
         if not trip.watch.selective:
-            origin = replay.find_origin(trip)
+            origin = replay.find_origin(trip, lambda report: not is_written(trip, report))
+            if is_written(trip, origin.report):
+                gate.hits[trip.watch] -= 1
+                return
             if told.is_same(trip, origin.report):
                 gate.hits[trip.watch] -= 1
                 return
         else:
-            origin = replay.find_origin(trip, lambda report: gate.concerned(trip, names_of(report)) is not None)
+            origin = replay.find_origin(
+                trip,
+                lambda report: not is_written(trip, report) and gate.concerned(trip, names_of(report)) is not None,
+            )
+            if is_written(trip, origin.report):
+                return
             if told.is_same(trip, origin.report) or gate.falling_under(trip, names_of(origin.report)) is None:
                 return
         if not self.on_stop(trip, origin):
@@ -112,6 +120,17 @@ class Watching:
         trip = normreport.trip_of(crossing)
         trip.call = norms.calls.current()
         self.on_stop(trip, normreport.origin(crossing, trip))
+
+
+def is_written(trip: Trip, report: Report) -> bool:
+    """Whether an infinity that weights do not depend on is one the program has written: `np.inf`, a mask's constant.
+
+    Such a constant holds nothing else, or one other number (0 and -inf); data with an infinity has more values.
+    """
+    if trip.reason != "inf" or trip.place.kind in UPDATING or report.op != "Const" or not report.inputs:
+        return False
+    summary = report.inputs[0].summary
+    return summary.nan is None and summary.minimum == summary.maximum
 
 
 def say_set_aside() -> None:
