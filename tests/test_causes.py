@@ -43,6 +43,8 @@ NAN, INF = np.nan, np.inf
         (facts("Pow", [0.5, 0], [0.5, 0.5], output=[1.4, INF], forward="Pow"), ["x is 0 at [1]", "slope"]),
         (facts("Cast", [70000], output=[INF]), ["overflows"]),
         (facts("Mul", [0.0], [INF], output=[NAN], meant=True), ["0 times an infinity"]),
+        (facts("Sub", [2, -INF], [-INF], output=[INF, NAN], meant=True), ["x is -inf at [1] and y is -inf at [0]"]),
+        (facts("Mul", [INF, 0], [3, -INF], output=[INF, NAN], meant=True), ["x is 0 at [1] and y is -inf at [1]"]),
         (facts("NewOp", [1.0], output=[NAN]), ["NewOp"]),
     ],
 )

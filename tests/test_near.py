@@ -79,6 +79,34 @@ def test_each_edge_in_eager_code_and_in_graphs(
     assert "[1]" in report.cause
 
 
+BESIDE: list[tuple[str, Callable[[tf.Tensor], tf.Tensor], list[float], str]] = [
+    ("Exp", lambda x: tf.exp(x), [50.0, 100.0, 60.0], "is 100 at [1]"),
+    ("Log", lambda x: tf.math.log(x), [1e-25, 0.0, 1e-30], "is 0 at [1]"),
+    ("RealDiv", lambda x: 1.0 / x, [1e-25, -1e-39, 1.0], "at [1]"),
+    ("Acos", lambda x: tf.acos(x), [1.0, 1.5, -1.0], "is 1.5 at [1]"),
+    ("Pow", lambda x: tf.pow(x, -2.0), [1e-8, 0.0, 1e-9], "is 0 at [1]"),
+    ("Mul", lambda x: tf.cast(x, tf.float16) * 2.0, [20000.0, -40000.0, 1.0], "the result is -inf at [1]"),
+]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("op, function, given, words", BESIDE, ids=[op for op, *_ in BESIDE])
+def test_the_element_that_went_over_is_named_and_not_one_beside_it(
+    op: str, function: Callable[[tf.Tensor], tf.Tensor], given: list[float], words: str, in_graph: bool
+) -> None:
+    with watched("near") as found:
+        run = tf.function(function, autograph=False) if in_graph else function
+        run(tf.constant(given))
+    report = next(report for report in found if report.op == op)
+    assert words in report.cause
+
+
+def test_an_infinity_that_came_in_is_not_blamed_on_the_op() -> None:
+    half = np.float16
+    found = edges.find("AddV2", [np.array([np.inf, 4e4], half)], [np.array([np.inf, 4e4], half)])
+    assert found is not None and found.where == (1,)
+
+
 @tf.function
 def step(x: tf.Tensor) -> tf.Tensor:
     total = tf.constant(0.0)
@@ -100,10 +128,12 @@ def test_the_prompt_stands_in_the_graphs_frame() -> None:
     play(
         program,
         """
-        A near miss
+        A near miss · step 1 · step()
           origin    Log  test_near.py:... step()
         ...
           cause     share is 1e-25 at [1]: log goes to minus infinity at 0, its slope
+        ...
+          then      c goes on as the program would; q ends
         ...
         -> total += tf.reduce_sum(tf.math.log(share))
         (tfdb) p share.numpy()

@@ -347,3 +347,80 @@ def test_an_infinity_among_data_that_a_step_holds_is_reported() -> None:
     with watched("inf") as found:
         step(tf.ones(4))
     assert [report.op for report in found] == ["Const"]
+
+
+def test_a_variable_that_was_nan_from_its_start_is_charged_to_the_line_that_made_it(reports: list[Report]) -> None:
+    scale = tf.Variable(np.array([1.0, np.nan], np.float32), name="scale")
+    line = test_a_variable_that_was_nan_from_its_start_is_charged_to_the_line_that_made_it.__code__.co_firstlineno + 1
+    w = tf.Variable(1.0)
+
+    @tf.function
+    def step(i: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.square(w * scale[i])
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    step(tf.constant(0))
+    step(tf.constant(1))
+    report = reports[0]
+    assert (report.phase, report.variables, report.line and report.line.line) == ("variable", ("scale",), line)
+    assert f"since line {line} of test_origin_kinds.py made it" in report.cause
+
+
+def share(p: tf.Tensor) -> tf.Tensor:
+    return p / tf.reduce_max(p)
+
+
+def root(p: tf.Tensor) -> list[tf.Tensor]:
+    return [tf.sqrt(tf.reduce_sum(p * p)), p]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    "body, kinds, op, forward_op", [(share, tf.float32, "RealDiv", None), (root, [tf.float32] * 2, "SqrtGrad", "Sqrt")]
+)
+def test_ops_in_a_py_function_are_found_and_those_of_its_gradient(
+    reports: list[Report], body: Callable[..., object], kinds: object, op: str, forward_op: str | None, in_graph: bool
+) -> None:
+    w = tf.Variable([1.0, 2.0], name="w")
+
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            made = tf.nest.flatten(tf.py_function(body, [w * x], kinds))
+            loss = tf.square(tf.reduce_sum(made[0]) - 1.0)
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    run_step = tf.function(step) if in_graph else step
+    run_step(tf.constant([1.0, 2.0]))
+    assert not reports
+    run_step(tf.constant([0.0, 0.0]))
+    report = reports[0]
+    assert (report.op, report.forward_op, report.line and report.line.line) == (op, forward_op, line_of(body, 1))
+    assert report.variables == ("w",)
+
+
+def test_a_py_function_of_composite_tensors_is_run_as_it_is(reports: list[Report]) -> None:
+    spec = tf.RaggedTensorSpec([None, None], tf.float32)
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        ragged = tf.py_function(lambda r: r * 2.0, [tf.RaggedTensor.from_row_lengths(x, [1, 1])], spec)
+        return tf.math.log(tf.reduce_sum(ragged))
+
+    step(tf.constant([1.0, -2.0]))
+    assert reports[0].op == "Log"
+    assert "not a number" in reports[0].cause
+
+
+def test_the_headline_names_what_the_gate_saw_where_the_pass_ended_at_another_door() -> None:
+    policy = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("adam", lambda y, p: tf.reduce_mean(tf.square(tf.cast(y, "float16") - tf.cast(p, "float16")), -1))
+        with watched("nan", "inf") as found:
+            model.fit(np.ones((8, 2)), np.full((8, 1), 900.0), verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
+    assert [(report.reason, report.stopped, report.op) for report in found[:1]] == [("inf", "inf", "Square")]

@@ -39,8 +39,9 @@ class Facts:
         return (self.names[index] if index < len(self.names) else "") or ("the input" if index == 0 else "the operand")
 
     def first_bad(self) -> tuple[int, ...] | None:
-        """The index of the first bad element of the output."""
-        bad = np.argwhere(~np.isfinite(self.output))
+        """The index of the first bad element of the output; of the first NaN where infinities were put in."""
+        bad = np.argwhere(np.isnan(self.output) & self.meant)
+        bad = bad if len(bad) else np.argwhere(~np.isfinite(self.output))
         return tuple(int(i) for i in bad[0]) if len(bad) else None
 
     def blamed(self, index: int = 0) -> tuple[tuple[int, ...], float] | None:
@@ -328,6 +329,9 @@ def carried(facts: Facts) -> tuple[str, str] | None:
     word = "inf - inf" if facts.op in ("Sub", "AddV2", "Add", "Sum") else "an infinity"
     zero = any(a.size and (a == 0).any() for a in facts.inputs)
     word = "0 times an infinity" if facts.op in ("Mul", "MatMul", "BatchMatMulV2") and zero else word
+    found = [(facts.name(index), culprit(facts, index)) for index in range(len(facts.inputs))]
+    elements = [f"{name} is {value(element[1])}{at(element[0])}" for name, element in found if element is not None]
+    word = f"{' and '.join(elements)}: {word}" if elements else word
     return f"{facts.op} turns infinities that no op of this step made into NaN: {word}", (
         "mask with a large finite number, or mask with tf.where after this op"
     )

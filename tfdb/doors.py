@@ -19,10 +19,12 @@ from . import (
     elements,
     internals,
     internals_gate,
+    internals_gradients,
     internals_layers,
     internals_numerics,
     replaying,
     replicas,
+    sites,
     skips,
     steps,
 )
@@ -58,6 +60,7 @@ def install(
         patches.replace(internals_gate.dataset_class(), "__init__", blame.built.constructing)
         patches.replace(internals_gate.replica_thread_class(), "__init__", replicas.starting)
         patches.replace(internals_gate.replica_thread_class(), "run", replicas.running)
+        internals_gradients.replace_creation(patches, sites.creating)
         for name in internals_gate.READS:
             internals_gate.replace_variable_method(patches, name, reading)
         for name in (*internals_gate.ASSIGNMENTS, *internals_gate.SCATTERS):
@@ -296,7 +299,12 @@ def differentiating(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_gradients(gradients: Any, sources: Any, frame: Any) -> None:
-    """Eager gradients as the tape gives them: NaN is a fault here already, unless some loss is being scaled."""
+    """Eager gradients as the tape gives them: NaN is a fault here already, unless some loss is being scaled.
+
+    TensorFlow's own tape, inside of the gradient of a `py_function`, is of none of the program's variables.
+    """
+    if internals_gradients.of_python_op(frame):
+        return
     values, variables = steps.leaves(gradients), steps.leaves(sources)
     if gate.scaling or len(values) != len(variables) or skips.is_on():
         return

@@ -125,19 +125,35 @@ def concerns(op: str, dtypes: Sequence[str]) -> bool:
 
 
 def find(op: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Near | None:
-    """The first element that is near; values that are NaN or infinite already are not near, they are over."""
+    """The element that is nearest; values that are NaN or infinite already are not near, they are over.
+
+    Where a near one stands beside one that overflowed here, that one is named.
+    """
     with np.errstate(all="ignore"):
         if op in RULES:
             index, rule, text = RULES[op]
-            if index < len(inputs) and (found := first(inputs[index], rule)):
-                return Near(index, *found, text)
+            if index < len(inputs) and (found := worst(inputs[index], rule)):
+                return Near(index, *found, text + already(found[0], inputs[index], outputs))
         if op == "Pow" and len(inputs) == 2 and (found := steep(*inputs)):
             return Near(0, *found, "the square of the slope of x**p overflows here")
+        whole = all(np.isfinite(value.astype(np.float64)).all() for value in inputs)
         for output in outputs:
-            if str(output.dtype) in HALVES and (found := first(output, is_close_to_overflow)):
-                most = LIMITS[str(output.dtype)].most
+            if str(output.dtype) not in HALVES:
+                continue
+            most = LIMITS[str(output.dtype)].most
+            wide = output.astype(np.float64)
+            if found := worst(output, is_close_to_overflow):
+                if whole and (over := place_of(np.isinf(wide), np.abs(wide), wide)):
+                    return Near(None, *over, f"{output.dtype} overflows at {most:.4g}")
                 return Near(None, *found, f"{output.dtype} overflows at {most:.4g}, less than twice that")
     return None
+
+
+def already(where: tuple[int, ...], given: np.ndarray, outputs: Sequence[np.ndarray]) -> str:
+    """What to add where the result at this element is no finite number any more."""
+    if not outputs or outputs[0].shape != given.shape or np.isfinite(made := float(outputs[0][where])):
+        return ""
+    return f"; the result is {made:.4g} already"
 
 
 def is_close_to_overflow(x: np.ndarray, limits: Limits) -> np.ndarray:
@@ -145,21 +161,21 @@ def is_close_to_overflow(x: np.ndarray, limits: Limits) -> np.ndarray:
     return np.abs(x) > limits.most / 2.0
 
 
-def first(array: np.ndarray, rule: Callable[[np.ndarray, Limits], np.ndarray]) -> tuple[tuple[int, ...], float] | None:
-    """The index and value of the first finite element that a rule finds."""
+def worst(array: np.ndarray, rule: Callable[[np.ndarray, Limits], np.ndarray]) -> tuple[tuple[int, ...], float] | None:
+    """The index and value of the finite element that a rule finds which is nearest to the edge, or past it."""
     limits = LIMITS.get(str(array.dtype))
     if limits is None or not array.size:
         return None
     wide = array.astype(np.float64)
-    hits = np.argwhere(rule(wide, limits) & np.isfinite(wide))
-    return place_of(hits, wide)
+    hits = rule(wide, limits) & np.isfinite(wide)
+    return place_of(hits, -np.abs(wide) if rule in SMALL else np.abs(wide), wide)
 
 
-def place_of(hits: np.ndarray, array: np.ndarray) -> tuple[tuple[int, ...], float] | None:
-    """The first hit and its value."""
-    if not len(hits):
+def place_of(hits: np.ndarray, far: np.ndarray, array: np.ndarray) -> tuple[tuple[int, ...], float] | None:
+    """The hit that has gone furthest by `far`, the first of those that are alike, and its value in `array`."""
+    if not hits.any():
         return None
-    where = tuple(int(i) for i in hits[0])
+    where = tuple(int(i) for i in np.unravel_index(np.argmax(np.where(hits, far, -np.inf)), hits.shape))
     return where, float(array[where])
 
 
@@ -170,8 +186,7 @@ def steep(base: np.ndarray, exponent: np.ndarray) -> tuple[tuple[int, ...], floa
         return None
     x, p = np.broadcast_arrays(base.astype(np.float64), exponent.astype(np.float64))
     slope = np.abs(p * np.power(np.abs(x), p - 1.0))
-    hits = np.argwhere((slope > limits.slope) & (p != 0) & (p != 1) & np.isfinite(x))
-    found = place_of(hits, x)
+    found = place_of((slope > limits.slope) & (p != 0) & (p != 1) & np.isfinite(x), slope, x)
     if found is None or base.shape == x.shape:
         return found
     where = tuple(i if n != 1 else 0 for i, n in zip(found[0][len(found[0]) - base.ndim :], base.shape, strict=True))

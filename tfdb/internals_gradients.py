@@ -4,6 +4,7 @@ Kept apart from `internals` by size alone; the same rule holds: a new release is
 """
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -199,6 +200,12 @@ def replace_python_calls(patches: Patches, make: Callable[[Any], Any]) -> None:
     patches.replace(sys.modules["tensorflow.python.ops.script_ops"], "py_func_common", make)
 
 
+def replace_eager_calls(patches: Patches, make: Callable[[Any], Any]) -> None:
+    """Put `make(original)` in the place of what runs `py_function`; it is given all its arguments by name."""
+    private("ops.script_ops", "_internal_py_func")
+    patches.replace(sys.modules["tensorflow.python.ops.script_ops"], "_internal_py_func", make)
+
+
 def replace_freezing(make: Callable[[Any], Any]) -> ExitStack:
     """Put `make(setter)` in the place of the setter of `layer.trainable`, in the Keras packages that are loaded.
 
@@ -261,6 +268,14 @@ def replace_symbolic(patches: Patches, make: Callable[[Any], Any]) -> None:
     """Put `make(original)` in the place of what computes `tf.gradients` (and, inside TensorFlow, much else)."""
     private("ops.gradients_util", "_GradientsHelper")
     patches.replace(sys.modules["tensorflow.python.ops.gradients_util"], "_GradientsHelper", make)
+
+
+def of_python_op(frame: FrameType | None) -> bool:
+    """Whether what calls a tape, from `frame` outward, is the gradient of a `py_function`."""
+    here = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    while frame is not None and frame.f_code.co_filename.startswith(here):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.endswith("ops/script_ops.py")
 
 
 def asked_by_program(frame: FrameType | None) -> bool:

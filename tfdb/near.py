@@ -10,7 +10,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -33,19 +33,21 @@ from .conditions import Watch, concerns
 from .gate import gate
 from .report import Frame, NamedSummary, Report, UserLine
 from .tensors import describe_leaf
-from .tripreports import Origin
+from .tripreports import Origin, going_on
 
 FIX = "keep the values away from the edge (tf.maximum, tf.clip_by_value), or compute in a stable form or a wider dtype"
 
 
 @dataclass(eq=False)
 class Op:
-    """One op that is looked at: its type and place, and, in a graph, the frames that its hook fills."""
+    """One op that is looked at: its type and place; in a graph, what its hook fills frames from, and its step."""
 
     op: str
     site: blame.Site
+    step: str = ""
     traced: tuple[Any, ...] = ()
     frames: tuple[Frame, ...] = ()
+    stack: FrameType | None = None
 
 
 class NearWatch:
@@ -108,7 +110,7 @@ class NearWatch:
             return
         site = blame.site_of(frame)
         if counts(op, site, frame):
-            self.tell(Op(op, site, frames=blame.live_frames(frame)), found, inputs, outputs)
+            self.tell(Op(op, site, frames=blame.live_frames(frame), stack=frame), found, inputs, outputs)
 
     def plant(self, op: str, inputs: Any, outputs: Any, graph: Any, frame: FrameType) -> None:
         """Add the check of an op to its graph, unless Python cannot be called there."""
@@ -122,7 +124,8 @@ class NearWatch:
             return
         carrier = frames.Carrier(graph)
         traced = normexpr.carried(normexpr.inside(frame, steps.outermost_call(frame)), carrier)
-        planted = Op(op, site, traced)
+        step = steps.current()
+        planted = Op(op, site, step.name if step is not None else "", traced)
         count, more = len(looked), len(made)
 
         def fire(*values: Any) -> None:
@@ -153,6 +156,9 @@ class NearWatch:
         if not gate.count(watch) or (watch.every == 1 and key in self.told):
             return
         self.told.add(key)
+        call = gate.calls.current()
+        during = going_on(call.frame if call is not None else op.stack, op.step)
+        report = replace(report, step=(call.number or None) if call is not None else None, during=during)
         self.on_stop(None, Origin(report, (*op.frames, *normexpr.passed(op.traced, carried))))
 
     def report(self, op: Op, found: edges.Near, inputs: Sequence[Any], outputs: Sequence[Any]) -> Report:

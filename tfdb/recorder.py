@@ -178,6 +178,19 @@ class Recorder:
 
         return py_func_common
 
+    @staticmethod
+    def calling_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
+        """`py_function` in eager code: its body runs here, so that its ops are seen, and those of its gradient."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            here = replaying.active() and internals.current_graph() is None
+            eager = kwargs.get("use_eager_py_func") and not kwargs.get("is_grad_func") and not args
+            if here and eager and all(map(is_dense, [*kwargs["inp"], *dtypes_of(kwargs["Tout"])])):
+                return in_place(kwargs["func"], kwargs["inp"], kwargs["Tout"])
+            return original(*args, **kwargs)
+
+        return call
+
     def drawing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """A stateful random op in eager code: its kernel's state cannot be put back, so its values are kept."""
 
@@ -238,6 +251,30 @@ class Recorder:
             return original(variable, *args, **kwargs)
 
         return read
+
+
+def dtypes_of(given: Any) -> list[Any]:
+    """The dtypes that a program gives for the outputs of a Python function: one, or a list of them."""
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def is_dense(value: Any) -> bool:
+    """Whether a value, or what stands for an output's dtype, is none of composite tensors."""
+    import tensorflow as tf
+
+    composite = tf.is_tensor(value) and not isinstance(value, tf.Tensor | tf.Variable)
+    return not composite and not isinstance(value, tf.TypeSpec)
+
+
+def in_place(function: Callable[..., Any], values: Any, dtypes: Any) -> Any:
+    """What `py_function` gives, from ops of this very thread."""
+    import tensorflow as tf
+
+    made = function(*[tf.convert_to_tensor(value) for value in values])
+    outputs = list(made) if isinstance(made, list | tuple) else [] if made is None else [made]
+    known = dtypes_of(dtypes)
+    tensors = [tf.convert_to_tensor(value, dtype) for value, dtype in zip(outputs, known, strict=False)]
+    return tensors if isinstance(dtypes, list | tuple) else tensors[0]
 
 
 def between(frame: FrameType | None, base: FrameType) -> Iterator[FrameType]:
@@ -340,6 +377,7 @@ def passing(recorder: Recorder) -> Iterator[None]:
     for name in internals_gate.READS:
         internals_gate.replace_variable_method(patches, name, recorder.reading)
     internals_gradients.replace_python_calls(patches, recorder.calling_python)
+    internals_gradients.replace_eager_calls(patches, recorder.calling_eagerly)
     for owner, name in internals_rerun.random_makers():
         patches.replace(owner, name, recorder.drawing)
     patches.replace(internals_gate.iterator_class(), "_create_iterator", replaying.creating)

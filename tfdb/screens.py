@@ -39,7 +39,8 @@ def headline(report: Report, width: int, color: bool = False) -> list[str]:
         lost = f"No gradient for {len(report.variables)} of {report.watched}" if report.watched else "No gradient"
         return [red(lost, color)]
     if report.place == "near":
-        parts = ["A near miss", *([report.during] if report.during else [])]
+        parts = ["A near miss", *([f"step {report.step}"] if report.step is not None else [])]
+        parts += [report.during] if report.during else []
     elif report.reason in ("grad", "watch"):
         parts = limit_headline(report)
     else:
@@ -151,7 +152,7 @@ def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     how = "skip" if report.skips else "update"
     if report.place not in BEFORE_UPDATE:
         how = "write" if report.place in ("variable", "load") else "program"
-    return rows if ended else [*rows, ("then", GOING_ON[how])]
+    return rows if ended and report.place != "near" else [*rows, ("then", GOING_ON[how])]
 
 
 def path_text(report: Report, color: bool) -> str:

@@ -52,11 +52,13 @@ def of_variable(trip: Trip, variable: Any, more: dict[str, Any]) -> Origin:
 
 
 def since_when(variable: Any) -> tuple[UserLine | None, str]:
-    """The user line that gave a variable its value: set it, made it, or built the layer that made it; and in words."""
-    if line := blame.assigned.get(variable) or blame.built.get(variable):
+    """The user line that gave a variable its value: set it, built the layer that made it, or made it; and in words."""
+    if line := blame.assigned.get(variable):
         return line, f"set at line {line.line} of {os.path.basename(line.file)}"
     owners = [owner for owner in blame.built.values() if holds(owner, variable)]
     if not owners:
+        if line := blame.built.get(variable):
+            return line, f"not seen being set since line {line.line} of {os.path.basename(line.file)} made it"
         return None, "not seen being set while watching"
     owner = min(owners, key=lambda each: len(each.variables))  # the layer itself, not the model around it
     line = blame.built.get(owner)
@@ -153,7 +155,8 @@ def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
         run = first.run
         if not variables and run.where in ("gradient", "update"):
             variables, watched = tuple(run.names), run.watched
-        stopped = worst([kind_of(value) for value in run.targets]) or stopped
+        if kind in BEFORE_UPDATE:  # a pass may end at another door than the one that tripped
+            stopped = worst([kind_of(value) for value in run.targets]) or stopped
         reads = [event for event in first.log.events if event.variable is not None and event.variable.trainable]
         clean = kind in BEFORE_UPDATE and not any(any(event.bad) for event in reads)
     named = zip(trip.place.names, trip.bad, strict=False)
@@ -172,12 +175,16 @@ def circumstances(trip: Trip, first: Outcome | None = None) -> dict[str, Any]:
 
 def during(trip: Trip) -> str:
     """The step that ran: epoch and batch of Keras' training, else the user's function."""
-    frame = trip.call.frame if trip.call is not None else trip.frame
+    step = trip.step
+    return going_on(trip.call.frame if trip.call is not None else trip.frame, step.name if step is not None else "")
+
+
+def going_on(frame: Any, step: str = "") -> str:
+    """The step that a stack is in, the function `step` where it is known: epoch and batch, else the function."""
     if position := evidence.position(frame):
         return position[0]
-    step = trip.step
-    if step is not None and step.name not in KERAS_STEPS:
-        return f"{step.name}()"
+    if step and step not in KERAS_STEPS:
+        return f"{step}()"
     users = blame.user_frames(frame)
     name = users[-1].f_code.co_name if users else "<module>"
     return "" if name.startswith("<") else f"{name}()"
