@@ -1,10 +1,12 @@
 """Errors in ops of gradients -> the line of the op they are the gradient of, values; under a session too."""
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from wrecks import examined, frames_in, text_of
 
@@ -109,3 +111,44 @@ def test_arguments_have_values_under_a_session_too(armed: session.Session) -> No
     wreck = examined(lambda: step(tf.constant(np.full((4, 3), 7.0))), armed.keeper)
     assert frames_of(wreck)[-1].names["x"].numpy().tolist() == [[7.0] * 3] * 4
     assert "values are computed from this call's arguments" in text_of(wreck)
+
+
+@pytest.fixture
+def checked_numerics() -> Iterator[None]:
+    tf.debugging.enable_check_numerics()
+    yield
+    tf.debugging.disable_check_numerics()
+
+
+@pytest.mark.usefixtures("checked_numerics")
+def test_variables_that_the_failed_call_wrote_are_not_blamed_for_its_error() -> None:
+    w = tf.Variable([1.0, 0.0])
+
+    @tf.function
+    def step(x: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.math.log(w * x))
+        w.assign_sub(0.1 * tape.gradient(loss, w))
+
+    wreck = examined(lambda: step(tf.constant([1.0, 2.0])))
+    if np.isfinite(bare(w)).all():  # TensorFlow may come to the check first
+        assert wreck.origin is not None and wreck.origin.op == "Log"
+        return
+    assert wreck.origin is None
+    assert frames_of(wreck)[-1].source == "loss = tf.reduce_sum(tf.math.log(w * x))"
+    assert "wrote NaN or infinities to its variables" in text_of(wreck)
+
+
+def bare(variable: tf.Variable) -> Any:
+    """What a variable holds, read without the check."""
+    tf.debugging.disable_check_numerics()
+    return variable.numpy()
+
+
+@pytest.mark.usefixtures("checked_numerics")
+def test_a_variable_that_held_nan_before_the_call_is_named() -> None:
+    w = tf.Variable([1.0, float("nan")], name="scale")
+    step = tf.function(lambda x: tf.reduce_sum(w * x), autograph=False)
+    wreck = examined(lambda: step(tf.constant([1.0, 2.0])))
+    assert wreck.origin is not None and wreck.origin.phase == "variable"
+    assert "scale holds 1 NaN of 2 values, the first at [1]" in text_of(wreck)

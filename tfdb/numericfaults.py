@@ -39,13 +39,18 @@ HARMLESS = (
 LOOKED_AT = ("tensor", "x")  # what TensorFlow's checks call the tensor they look at
 
 
+WRITTEN = (
+    "the failed call wrote NaN or infinities to its variables before it ended: `python -m tfdb -w nan` stops before"
+)
+
+
 def is_numeric(error: BaseException) -> bool:
     """Whether an error says that a tensor holds NaN or infinities."""
     return any(said in str(error) for said in SAID)
 
 
-def origin_of(failure: Failure, keeper: Keeper | None) -> Origin | None:
-    """Where the bad value of such an error was made; None when a run of the step without the check finds none.
+def origin_of(failure: Failure, keeper: Keeper | None) -> Origin | str:
+    """Where the bad value of such an error was made; what to say instead when a run of the step cannot tell.
 
     Runs the failing step again; variables and random state are put back.
     """
@@ -56,10 +61,19 @@ def origin_of(failure: Failure, keeper: Keeper | None) -> Origin | None:
             return seen
         for again in replays_of(trip, failure, keeper):
             origin, sure = search(trip, again)
-            if sure:
+            if origin is not None and trip.call is not None and is_later(failure, origin):
+                return WRITTEN
+            if sure and origin is not None:
                 return origin
             found = found or origin
-    return as_seen(trip, failure) or found
+    return as_seen(trip, failure) or found or HARMLESS
+
+
+def is_later(failure: Failure, origin: Origin) -> bool:
+    """Whether an origin is a variable that was good when the op that failed ran: all ops before that one had passed."""
+    said = str(failure.root)
+    checks_all = SAID[0] in said
+    return checks_all and origin.report.phase == "variable" and f'op "{origin.report.op}"' not in said
 
 
 def origin_of_loss(frame: FrameType, keeper: Keeper) -> Origin:

@@ -120,9 +120,11 @@ def with_values(wreck: Wreck, keeper: Keeper | None) -> Wreck:
     failure, reported, error = wreck.failure, wreck.reported, wreck.failure.error
     if numericfaults.is_numeric(failure.root):
         found = numericfaults.origin_of(failure, keeper)
-        if found is not None:
+        if not isinstance(found, str):
             return numeric_wreck(wreck, found)
-        wreck = replace(wreck, notes=(*wreck.notes, numericfaults.HARMLESS))
+        if found is numericfaults.WRITTEN:  # a run from the variables as they are now would fail elsewhere
+            return with_line_facts(with_places(wreck, found), None)
+        wreck = replace(wreck, notes=(*wreck.notes, found))
     inner = keeper.error(str(error)) if keeper is not None and reported.python else None
     if inner is not None:
         return python_wreck(wreck, inner)
@@ -316,12 +318,11 @@ def with_scene(wreck: Wreck, scene: Scene) -> Wreck:
     return forwardops.told(made, scene.node)
 
 
-def with_places(wreck: Wreck) -> Wreck:
+def with_places(wreck: Wreck, note: str = "no values in the graph's frames: its function is not at hand") -> Wreck:
     """Without values, the user's lines inside the graph as TensorFlow's message tells them."""
     found = inside_entries(wreck)
     if not found:
         return wreck
-    note = "the frames inside the graph have no values: its Python function is not at hand"
     return replace(at_frames(wreck, [frame for frame, _ in found]), notes=(note, *wreck.notes))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes, eagerly, internals_gate, recorder, steps
+from . import blame, causes, eagerly, internals_callbacks, internals_gate, recorder, steps
 from .conditions import badness, worst
 from .gate import RATE, Trip
 from .opwise import CompiledOps
@@ -332,7 +332,8 @@ def of_value(trip: Trip, first: Outcome, finding: Finding, again: Replay) -> Ori
     """The origin was there before the step: in a variable, in an argument, or in a constant the function holds."""
     log = first.log
     if finding.index is not None:
-        return of_variable(trip, log.events[finding.index].variable, circumstances(trip, first))
+        with internals_callbacks.without_op_callbacks():  # the program's own check refuses to read it
+            return of_variable(trip, log.events[finding.index].variable, circumstances(trip, first))
     root = finding.root
     assert root is not None
     value = first.recorder.roots.get(root)
