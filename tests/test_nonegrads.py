@@ -924,6 +924,39 @@ tape.gradient(loss, [a, b])
     assert report.op in ("Round", "Greater") and len(report.notes) == 1
 
 
+APART = {
+    "ops": """
+a, b, c, d = (tf.Variable([1.2, 2.7], name=name) for name in "abcd")
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.round(a))
+        loss += tf.cast(tf.argmax(b), tf.float32) + tf.reduce_sum(c ** 2)  #! of b
+    return tape.gradient(loss, [a, b, c, d])
+step()
+""",
+    "detours": """
+a, b, d = (tf.Variable([1.2, 2.7], name=name) for name in "abd")
+with tf.GradientTape() as tape:
+    first = (b * 2.).numpy()  #! of b
+    second = float(tf.reduce_sum(a * 3.))
+    loss = tf.reduce_sum(first) * second
+tape.gradient(loss, [a, b, d])
+""",
+}
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_unrelated_cuts_are_named_with_their_own_variables(kind: str, stops: Stops, tmp_path: Path) -> None:
+    line = run(APART[kind], tmp_path)
+    report = stops.reports[0]
+    assert report.explained == ("a",)
+    assert set(report.variables) == {"a", "b", "d"}
+    own, none = report.notes[:2]
+    assert own.startswith("b: ") and own.endswith(f" · program.py:{line}")
+    assert none.startswith("d: the loss is not computed from d")
+
+
 def test_one_write_that_cuts_several_variables_off_is_one_cut(stops: Stops, tmp_path: Path) -> None:
     run(
         """

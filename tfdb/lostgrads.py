@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -19,6 +20,7 @@ from .sites import key_of
 from .taperecords import Read, Recording
 from .varnames import UNNAMED, name_of
 
+MOST_APART = 16  # lost gradients that are each looked into
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
 
@@ -41,15 +43,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The cut to name, the line to blame for it, the variables it explains, and the other cuts with their lines.
+    """The cut to name, the line to blame for it, the variables it explains, and the other cuts.
 
+    Of those, one with names explains other variables than this one; one without is a second cut of the same.
     `how` says how a value went through Python, or where a tape was opened, as the kind asks.
     """
 
     cut: Cut
     line: UserLine | None
     names: tuple[str, ...]
-    others: tuple[tuple[Cut, UserLine | None], ...] = ()
+    others: tuple[Answer, ...] = ()
     how: str = ""
     detail: UserLine | None = None
 
@@ -87,10 +90,23 @@ class Inquiry:
         if best is None:
             return None
         names = tuple(self.question.names[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
-        others = {(id(c.node), c.kind): c for each in cuts.values() for c in each if not same(c, best)}
-        more = [(cut, self.line(cut)) for cut in others.values() if cut.kind != "disconnected"][:3]
+        more = self.others(cuts, best)
         source = next(self.question.sources[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
         return Answer(best, self.line(best, source), names, tuple(more), self.how(best))
+
+    def others(self, cuts: Mapping[int, Sequence[Cut]], best: Cut) -> Iterator[Answer]:
+        """The cuts of variables that the best one does not explain, then other cuts of those that it does."""
+        apart: dict[tuple[int, str], tuple[Cut, list[int]]] = {}
+        beside: dict[tuple[int, str], Cut] = {}
+        for index, each in cuts.items():
+            if each and not any(same(cut, best) for cut in each):
+                apart.setdefault((id(each[0].node), each[0].kind), (each[0], []))[1].append(index)
+            else:
+                beside |= {(id(c.node), c.kind): c for c in each if c.kind != "disconnected" and not same(c, best)}
+        for cut, whose in apart.values():
+            names = tuple(self.question.names[i] for i in whose)
+            yield Answer(cut, self.line(cut, self.question.sources[whose[0]]), names, how=self.how(cut))
+        yield from [Answer(cut, self.line(cut), ()) for key, cut in beside.items() if key not in apart][:3]
 
     def cuts_of(self, index: int) -> list[Cut]:
         """The cuts between the loss and one source."""
@@ -330,6 +346,29 @@ def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
         names = tuple(question.names[i] for i in question.lost)
         return Answer(Cut("unseen"), sites.user_line(question.frame), names)
     return Inquiry(question, log).answer()
+
+
+def apart(question: Question, answer: Answer, log: tapes.TapeLog) -> Answer:
+    """The answer on gradients that are lost by way of Python, or by no path, without those lost in another way."""
+    if answer.cut.kind not in (PYTHON, "disconnected") or not 1 < len(question.lost) <= MOST_APART:
+        return answer
+    alone = [answers(dataclasses.replace(question, lost=[index]), log) for index in question.lost]
+    if None in alone or not any(each is not None and alike(each, answer) for each in alone):
+        return answer
+    kinds: dict[Any, list[Answer]] = {}
+    for each in alone:
+        if each is not None:
+            kinds.setdefault((each.cut.kind, each.line), []).append(each)
+    groups = [
+        dataclasses.replace(each[0], names=tuple(n for one in each for n in one.names)) for each in kinds.values()
+    ]
+    mine = next(each for each in groups if alike(each, answer))
+    return dataclasses.replace(answer, names=mine.names, others=tuple(each for each in groups if each is not mine))
+
+
+def alike(one: Answer, other: Answer) -> bool:
+    """Whether two answers blame the same line for the same."""
+    return (one.cut.kind, one.line) == (other.cut.kind, other.line)
 
 
 def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:

@@ -221,22 +221,34 @@ def in_python(question: Question, frame: Any) -> Answer | None:
 def facts_of(question: Question, answer: Answer) -> CutFacts:
     """What the words for an answer need to know."""
     cut, opened = answer.cut, question.recording.opened if question.recording else None
-    names = answer.names
-    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else ""
     return CutFacts(
         cut.kind,
         cut.node.op if cut.node else "",
         *cut.dtypes,
         how=answer.how,
-        name=name,
+        name=named(answer.names),
         opened=str(opened.line) if opened else "",
     )
 
 
+def named(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are; "" for none."""
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
+
+
+def note(question: Question, other: Answer) -> str:
+    """What is said of one more cut: whose it is, if not of the variables that the report is about, and where."""
+    at = f" · {place(other.line)}" if other.line is not None else ""
+    if other.names:
+        return f"{named(other.names)}: {worded(facts_of(question, other))[0]}{at}"
+    return f"another cut: {other.cut.node.op}{at}" if other.cut.node is not None else ""
+
+
 def report(question: Question, answer: Answer) -> Report:
     """The report on lost gradients."""
+    answer = lostgrads.apart(question, answer, tapes.log)
     cause, fix = worded(facts_of(question, answer))
-    notes = [f"another cut: {cut.node.op} at {place(line)}" for cut, line in answer.others if cut.node is not None]
+    notes = [text for each in answer.others if (text := note(question, each))]
     if answer.detail is not None:
         notes.append(DETAILS.get(answer.cut.kind, "the loss is computed at ") + place(answer.detail))
     lost = tuple(question.names[i] for i in question.lost)
@@ -248,6 +260,7 @@ def report(question: Question, answer: Answer) -> Report:
         cause=cause,
         fix=fix,
         variables=lost,
+        explained=tuple(name for name in lost if name in answer.names) or lost,
         watched=len(question.sources),
         notes=tuple(notes),
         stack=tuple(each.line for each in frames_of(question.frame)),

@@ -73,7 +73,8 @@ class Report:
     Where it was stopped: `place` is the kind of gate (gradient, tape, update, scaled, variable, load, output) and
     `stopped` what was bad there (nan, inf; at a limit `grad over`, `loss under`), `seen` the names of bad values there
     that are no variables; `during` names the step that ran, `clean` says that all weights it read were finite, `skips`
-    that going on leaves the update out.
+    that going on leaves the update out. Of lost gradients, `explained` are those that this line is to blame for; the
+    notes tell of the others.
     """
 
     reason: str
@@ -87,6 +88,7 @@ class Report:
     inputs: tuple[NamedSummary, ...] = ()
     output: NamedSummary | None = None
     variables: tuple[str, ...] = ()
+    explained: tuple[str, ...] = ()
     watched: int = 0
     stack: tuple[UserLine, ...] = ()
     path: tuple[PathStep, ...] = ()

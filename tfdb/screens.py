@@ -159,7 +159,7 @@ def path_text(report: Report, color: bool) -> str:
     """The values on the way, and the variables that the bad ones were about to reach."""
     steps = [step_text(step, color) for step in report.path]
     if report.variables and report.reason in ("grad", "watch", "none-grad"):
-        return listed(report.variables, 8)
+        return listed(report.explained or report.variables, 8)
     if report.variables and report.place in BEFORE_UPDATE:
         kind = report.stopped or report.reason
         steps.append(f"{red(kind, color)} in {listed(report.variables, 6)}")
