@@ -82,3 +82,42 @@ def test_quitting_in_a_terminal_leaves_it_clean(terminal: Any) -> None:
     terminal.close()
     assert terminal.exitstatus == 1
     assert "Traceback" not in terminal.before and "Graph execution error" not in terminal.before
+
+
+SLOW = """
+    import time
+    import tensorflow as tf
+    from tfdb import progress
+
+    progress.PATIENCE = 0.0
+    weight = tf.Variable(0.0)
+
+    @tf.function
+    def train():
+        time.sleep(0.3)
+        with tf.GradientTape() as tape:
+            loss = tf.sqrt(weight)
+        weight.assign_sub(tape.gradient(loss, weight) * 0.0)
+
+    train()
+"""
+
+
+@pytest.mark.parametrize("options, told", [((), True), (("--no-prompt",), False)])
+def test_a_search_that_takes_long_is_told_of_where_a_user_waits(tmp_path: Path, options: Any, told: bool) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(SLOW))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path)}
+    arguments = ["-m", "tfdb", *options, "-w", "nan", str(path)]
+    try:
+        child = pexpect.spawn(sys.executable, arguments, env=environment, timeout=90, encoding="utf-8")
+    except OSError as error:
+        pytest.skip(f"this system has no pseudo-terminal: {error}")
+    child.expect("NaN stopped before the update")
+    before = child.before
+    if told:
+        child.expect("ipdb>")
+        child.send("q\r")
+    child.expect(pexpect.EOF)
+    child.close(force=True)
+    assert before.count("runs the step again, op by op") == told

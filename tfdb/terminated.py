@@ -77,6 +77,7 @@ class Terminations:
         found, watching.noted = watching.noted, None
         note = APPLIED
         if found is None:
-            found, note = numericfaults.origin_of_loss(frame, self.session.keeper), LATE
+            with stops.searching():
+                found, note = numericfaults.origin_of_loss(frame, self.session.keeper), LATE
         report = replace(found.report, place="check", clean=False, skips=False, notes=(*found.report.notes, note))
         stops.tripped_late(tripreports.Origin(report, found.frames))

@@ -6,7 +6,7 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any
 
-from tfdb import evidence, postmortem, progress, prompt, render, session, watchstops
+from tfdb import evidence, postmortem, prompt, render, session, watchstops
 from tfdb.commands.errors import postmortem_lines
 from tfdb.report import NamedSummary, Report, UserLine
 from tfdb.sourcemap import is_hidden
@@ -75,7 +75,7 @@ def post_mortem(error: BaseException | TracebackType | None = None) -> None:
 
 def examined(error: BaseException, now: session.Session) -> postmortem.Wreck:
     """What can be found out about an error; nothing stops meanwhile."""
-    with now.aside(), progress.told("looking for where the error came from", now.debugger.stdout):
+    with now.aside(), watchstops.told(now, "looking for where the error came from"):
         return postmortem.examine(error, now.keeper)
 
 

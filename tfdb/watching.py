@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
 from .conditions import Watch
@@ -28,11 +30,17 @@ SILENT = conditions.parse("nan")
 class Watching:
     """The watches of this process: parsed conditions, and what is called with each trip and its origin.
 
-    `on_stop` returns whether the update that the trip stood before is being skipped.
+    `on_stop` returns whether the update that the trip stood before is being skipped; a search for an origin goes on
+    inside of a `searching`.
     """
 
-    def __init__(self, on_stop: Callable[[Trip, Origin], bool | None]) -> None:
+    def __init__(
+        self,
+        on_stop: Callable[[Trip, Origin], bool | None],
+        searching: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         self.on_stop = on_stop
+        self.searching = searching
         self.watches: list[Watch] = []
         self.importing: ImportWatch | None = None
         self.recording = False  # all columns of `grads`
@@ -89,10 +97,10 @@ class Watching:
     def tripped(self, trip: Trip) -> None:
         """Find the origin, and say so, unless a watch leaves such origins out."""
         if trip.watch is SILENT:
-            self.noted = self.noted or replay.find_origin(trip)
+            self.noted = self.noted or self.origin_of(trip, lambda report: True)
             return
         if not trip.watch.selective:
-            origin = replay.find_origin(trip, lambda report: not is_written(trip, report))
+            origin = self.origin_of(trip, lambda report: not is_written(trip, report))
             if is_written(trip, origin.report):
                 gate.hits[trip.watch] -= 1
                 return
@@ -100,7 +108,7 @@ class Watching:
                 gate.hits[trip.watch] -= 1
                 return
         else:
-            origin = replay.find_origin(
+            origin = self.origin_of(
                 trip,
                 lambda report: not is_written(trip, report) and gate.concerned(trip, names_of(report)) is not None,
             )
@@ -110,6 +118,11 @@ class Watching:
                 return
         if not self.on_stop(trip, origin):
             told.went_on(trip, origin.report)
+
+    def origin_of(self, trip: Trip, accept: Callable[[Report], bool]) -> Origin:
+        """What made the bad values of a trip: the first origin that `accept` takes, else the first."""
+        with self.searching():
+            return replay.find_origin(trip, accept)
 
     def lost(self, trip: Trip, origin: Origin) -> None:
         """A gradient is None: say so."""

@@ -1,12 +1,14 @@
 """A watch that tripped -> the prompt at the origin, or the report and the end of the program."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tfdb import internals, render, screens, skips
+from tfdb import internals, progress, render, screens, skips
 from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
 from tfdb.program import Ending
@@ -15,6 +17,10 @@ from tfdb.session import Session
 from tfdb.tripreports import Origin, live_frame
 from tfdb.watching import Watching
 
+SEARCHING = (
+    "\ntfdb runs the step again, op by op, to find where the bad value was made"  # a progress bar's line is not over
+)
+
 
 class WatchStops:
     """The session's watches, and what happens when one trips."""
@@ -22,9 +28,13 @@ class WatchStops:
     def __init__(self, session: Session, ending: Ending) -> None:
         self.session = session
         self.ending = ending
-        self.watching = Watching(self.tripped)
+        self.watching = Watching(self.tripped, self.searching)
         self.trip: Trip | None = None
         self.skipped = False
+
+    def searching(self) -> AbstractContextManager[None]:
+        """Within the block, a user who waits at a terminal for the prompt is told what takes so long."""
+        return told(self.session, SEARCHING)
 
     def start(self, texts: Sequence[str]) -> None:
         """Watch for these conditions from now on.
@@ -112,6 +122,13 @@ class WatchStops:
         """Write the report where `--report` says."""
         if self.ending.path is not None:
             write_report(self.ending.path, report.to_json())
+
+
+def told(session: Session, text: str) -> AbstractContextManager[None]:
+    """Within the block, the text is said once it takes long, to a user at a terminal who will get a prompt."""
+    if session.debugger.ending.no_prompt:
+        return contextlib.nullcontext()
+    return progress.told(text, session.debugger.stdout)
 
 
 def passed_text(count: int) -> str:

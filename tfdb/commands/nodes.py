@@ -14,6 +14,7 @@ from tfdb import (
     graphtext,
     internals_graphs,
     listing,
+    progress,
     render,
     tensors,
     trippedsteps,
@@ -24,6 +25,7 @@ from tfdb.commands.errors import failing_lines
 from tfdb.errors import TfdbError
 
 TREE_DEPTH = 4
+COMPUTING = "computing the values of this execution up to here"
 
 
 class NodeCommands(PromptBase):
@@ -54,7 +56,8 @@ class NodeCommands(PromptBase):
         if stop.tracing:
             return trippedsteps.being_traced([value for frame in stop.live[::-1] for value in frame.locals.values()])
         if stop.trip is not None:
-            return trippedsteps.of_trip(stop.trip, [*calls, *([door.last] if door.last is not None else [])])
+            with progress.told(COMPUTING, self.stdout):
+                return trippedsteps.of_trip(stop.trip, [*calls, *([door.last] if door.last is not None else [])])
         return executions.of_stop(hook, stop.hit.values, executions.reaching(calls, hook))
 
     def graphs_in_sight(self) -> list[Any]:
@@ -89,7 +92,7 @@ class NodeCommands(PromptBase):
             wish = listing.wanted({**order, **chosen, **({"-n": rest} if rest else {})})
             execution = self.execution()
             names = {**self.curframe.f_globals, **self.curframe_locals}
-            with executions.uncollected():
+            with progress.told(COMPUTING, self.stdout), executions.uncollected():
                 found = listing.rows(execution, wish, names)
             width = render.terminal_width()
             totals = listing.totals(execution, found, self.is_xla_off())
