@@ -692,6 +692,67 @@ def test_training_is_the_same_bit_for_bit(crossings: Crossings, optimizer: str) 
     assert not crossings.found
 
 
+IMAGES = np.random.default_rng(1).normal(size=(64, 8, 8, 3)).astype("float32")
+
+
+def step_with_locals(convolves: bool) -> tuple[Callable[[Any], Any], list[Any]]:
+    """A step whose locals stand between ops that TensorFlow computes in one kernel; and the weights."""
+    generator = np.random.default_rng(2)
+    shapes = [(3, 3, 3, 16) if convolves else (192, 64), (16,) if convolves else (64,)]
+    shapes += [(16, 33) if convolves else (64, 33), (33,)]
+    first, bias, last, other = weights = [
+        tf.Variable(generator.normal(size=shape).astype("float32") * 0.3) for shape in shapes
+    ]
+    optimizer = keras.optimizers.Adam(0.01)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            if convolves:
+                product = tf.nn.conv2d(x, first, 1, "SAME")
+            else:
+                product = tf.matmul(tf.reshape(x, [-1, 192]), first)
+            sums = tf.nn.bias_add(product, bias)
+            hidden = tf.nn.elu(sums) if convolves else tf.nn.tanh(sums)
+            flat = tf.reduce_mean(hidden, [1, 2]) if convolves else hidden
+            logits = tf.matmul(flat, last)
+            outputs = logits + other
+            each = outputs**2
+            loss = tf.reduce_mean(each)
+        gradients = tape.gradient(loss, weights)
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return loss
+
+    return step, weights
+
+
+@pytest.mark.parametrize("convolves", [False, True])
+@pytest.mark.parametrize("text", ["grad > 1e30", "update > 1e30", "tf.reduce_max(product + tf.norm(sums)) > 1e30"])
+def test_locals_between_fused_ops_change_no_bit(crossings: Crossings, text: str, convolves: bool) -> None:
+    def trained() -> list[bytes]:
+        step, weights = step_with_locals(convolves)
+        for n in range(30):
+            step(tf.constant(IMAGES[n % 4 * 16 :][:16]))
+        return [weight.numpy().tobytes() for weight in weights]
+
+    plain = trained()
+    crossings.start(text, "loss > 1e30")
+    assert trained() == plain
+    assert not crossings.found
+
+
+def test_locals_between_fused_ops_have_their_values_at_the_stop(crossings: Crossings) -> None:
+    step, weights = step_with_locals(convolves=False)
+    crossings.start("grad > 0")
+    product = IMAGES.reshape([-1, 192]) @ weights[0].numpy()
+    sums = product + weights[1].numpy()
+    outputs = np.tanh(sums) @ weights[2].numpy() + weights[3].numpy()
+    step(tf.constant(IMAGES))
+    values = crossings.found[0].frames[-1].locals
+    for name, expected in {"product": product, "sums": sums, "outputs": outputs, "each": outputs**2}.items():
+        np.testing.assert_allclose(values[name], expected, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
 # -- the command line -------------------------------------------------------------------------------------------------
 
 

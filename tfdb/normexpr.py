@@ -6,6 +6,7 @@ frame that called the step.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, frames, internals, sites
+from . import blame, frames, internals, internals_norms, sites
 from .errors import TfdbError
 from .report import Frame, UserLine
 from .sourcemap import Activation
@@ -106,8 +107,10 @@ class Asked:
         """Whether any element of the expression is true, as a scalar bool tensor."""
         import tensorflow as tf
 
+        copies = internals_norms.Copies(internals.current_graph())
         try:
-            value = eval(expression, dict(self.names))  # noqa: S307
+            names = {name: self.names[name] for name in words(expression) if name in self.names}
+            value = eval(expression, {**self.names, **{n: copies.of(v) for n, v in names.items()}})  # noqa: S307
             if internals.is_symbolic(value):
                 return tf.reduce_any(tf.cast(value, tf.bool))
         except NameError as error:
@@ -124,8 +127,8 @@ class Asked:
         if internals.is_xla(internals.current_graph()):
             say(expression, TfdbError("Python cannot be called in what XLA compiles, so it is not looked at"))
             return tf.constant(False)
-        code = compile(expression, "<watch>", "eval")
-        used = {name: self.names[name] for name in code.co_names if name in self.names}
+        copies = internals_norms.Copies(internals.current_graph())
+        used = {name: copies.of(self.names[name]) for name in words(expression) if name in self.names}
         own = frames.Carrier(internals.current_graph())
         template = {name: own.template(value) for name, value in used.items()}
 
@@ -136,3 +139,11 @@ class Asked:
 
         planted = internals.plant(evaluate, own.tensors, [tf.bool])
         return tf.reshape(planted.outputs[0], [])
+
+
+def words(expression: str) -> set[str]:
+    """The names in an expression whose values it reads: those of which `backward` gives the gradient are left out."""
+    tree = ast.parse(expression, mode="eval")
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and ast.unparse(each.func) == "backward"]
+    kept = {id(name) for call in calls for argument in call.args for name in ast.walk(argument)}
+    return {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and id(each) not in kept}

@@ -156,7 +156,7 @@ def scalar(loss: Any, scaling: Any) -> Any:
     """A loss as one float32 number: what the tape differentiates is the sum of its elements."""
     import tensorflow as tf
 
-    number = tf.cast(loss if loss.shape.rank == 0 else tf.reduce_sum(loss), tf.float32)
+    number = tf.cast(internals_norms.apart(loss) if loss.shape.rank == 0 else tf.reduce_sum(loss), tf.float32)
     if scaling is None:
         return number
     return number / tf.cast(tf.convert_to_tensor(scaling.dynamic_scale), tf.float32)
@@ -241,7 +241,7 @@ def in_graph(
         fine, known = decided(place, measures, losses, asked)
         sliced = [is_sliced(value) for value in values]
         parts = [[value.values, value.indices] if is_sliced(value) else [value] for value in values]
-        carried = [*itertools.chain(*parts), *symbols, *carrier.tensors]
+        carried = [*itertools.chain(*parts), *symbols]
 
         def fire(over: Any, matrix: Any, numbers: Any, number: Any, *rest: Any) -> None:
             arrays, carried = gathered(rest, sliced)
@@ -257,9 +257,9 @@ def in_graph(
             ]
             numbers = tf.stack(list(losses)) if losses else tf.zeros([0])
             matrix = tf.stack(list(columns.values())) if columns else tf.zeros([0, len(place.names)])
-            return internals.call_in_branch(
-                fire, [tf.stack(verdicts), matrix, numbers, step_in_graph(place), *map(internals_norms.apart, carried)]
-            )
+            copies = internals_norms.Copies(internals.current_graph())
+            given = [*map(internals_norms.apart, carried), *map(copies.of, carrier.tensors)]
+            return internals.call_in_branch(fire, [tf.stack(verdicts), matrix, numbers, step_in_graph(place), *given])
 
         return tf.cond(fine, lambda: tf.constant(True), told)
 
