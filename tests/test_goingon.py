@@ -13,6 +13,7 @@ import tf_keras
 from processes import run
 
 from tfdb import skips
+from tfdb.gate import gate
 from tfdb.report import Report
 from tfdb.tripreports import Origin
 from tfdb.watching import Watching
@@ -132,6 +133,51 @@ def test_a_fault_after_the_weights_were_healthy_again_is_a_new_one(
         for batch in batches():
             program.step(batch)
     assert [report.forward_op for report in stops.reports] == ["Sqrt", "Sqrt"]
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_steps_that_are_passed_over_are_said_once_and_counted(
+    in_graph: bool, stopping: Callable[[bool], Stops], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate.passed_over.clear()
+    _, program = stopping(False), Program("by hand", in_graph)
+    for batch in batches():
+        program.step(batch)
+    said = [line for line in capsys.readouterr().err.splitlines() if "passed over" in line]
+    assert len(said) == 1 and said[0].startswith("tfdb: w, b hold bad values since the stop")
+    assert sum(gate.passed_over.values()) >= STEPS - BAD - 1
+
+
+@pytest.mark.parametrize("kind, in_graph", KINDS)
+def test_a_bad_batch_is_a_new_fault_while_weights_are_bad(
+    kind: str, in_graph: bool, stopping: Callable[[bool], Stops]
+) -> None:
+    stops, program = stopping(False), Program(kind, in_graph)
+    rows = np.stack([batch.numpy() for batch in batches()])
+    rows[BAD + 1 :, 0, 1] = np.nan
+    for batch in tf.data.Dataset.from_tensor_slices(rows):
+        program.step(batch)
+    assert [(report.phase, report.forward_op) for report in stops.reports] == [("gradient", "Sqrt"), ("data", None)]
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_another_fault_in_a_step_with_bad_weights_is_found_where_it_reaches_others(
+    in_graph: bool, stopping: Callable[[bool], Stops]
+) -> None:
+    first, second = keras.Variable([4.0, 4.0], name="first"), keras.Variable([2.0], name="second")
+
+    def train(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.sqrt(first * x)) + 0.1 * tf.reduce_sum(tf.math.log(second * y))
+        gradients = tape.gradient(loss, [first.value, second.value])
+        optimizer.apply(gradients)
+
+    optimizer = keras.optimizers.Adam(0.01)
+    optimizer.build([first, second])
+    stops, step = stopping(False), tf.function(train) if in_graph else train
+    for x, y in ((1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (1.0, 0.0), (1.0, 1.0)):
+        step(tf.constant([1.0, x]), tf.constant([y]))
+    assert [report.forward_op or report.op for report in stops.reports] == ["Sqrt", "Log"]
 
 
 class Length(keras.layers.Layer):

@@ -202,7 +202,7 @@ def pick(outcome: Outcome) -> Finding | None:
 
 
 def pick_all(outcome: Outcome) -> list[Finding]:
-    """The origins of what the pass ended with: the loss if it is bad, else what the door saw, else the outputs."""
+    """The origins of what the pass ended with: of a bad loss and what the door saw, else of the outputs."""
     import tensorflow as tf
 
     run = outcome.run
@@ -210,13 +210,15 @@ def pick_all(outcome: Outcome) -> list[Finding]:
     ends = [run.losses, run.targets, outputs, run.written]
     if run.where == "update":
         ends = [run.targets]
-    for tensors in ends:
+    found: dict[Finding, None] = {}
+    for number, tensors in enumerate(ends):
+        if found and number > 1:
+            break
         bad = [value._id for value in map(dense, tensors) if kind_of(value) and hasattr(value, "_id")]
         for key in bad:
             outcome.log.kinds.setdefault(key, "nan")
-        if found := find_all(outcome.log, bad):
-            return found
-    return []
+        found.update(dict.fromkeys(find_all(outcome.log, bad)))
+    return list(found)
 
 
 def of_op(

@@ -1,21 +1,26 @@
 """Faults that the user has been told of and went on from -> whether a new trip is only their consequence.
 
 After `c` the bad update is in the weights, and every step from there on is bad.  That is one fault, and one stop: what
-comes from variables that are known to be poisoned is passed over, until they are all healthy again.
+comes from variables that are known to be poisoned is passed over, until they are all healthy again, and that is said
+once.  A batch with bad values where none were before, or bad values on their way into other variables, are looked at.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from . import internals_rerun, state, varnames
+from . import internals, internals_rerun, replaying, state, steps, varnames
 from .conditions import badness
 from .gate import Trip, gate
 from .report import Report
+
+MOST_NAMES = 3
 
 
 class Told:
@@ -25,10 +30,13 @@ class Told:
         self.poisoned: list[weakref.ref[Any]] = []
         self.names: set[str] = set()
         self.place: tuple[Any, ...] | None = None
-        self.origin: tuple[Any, ...] | None = None
+        self.origins: set[tuple[Any, ...]] = set()
+        self.spoiled: set[tuple[int, str]] = set()
+        self.step: int | None = None
+        self.said = False
         self.gates: set[Any] = set()
         self.before: set[int] = set()
-        self.fresh = False
+        self.fresh: tuple[Any, ...] | None = None  # the step that is writing bad values, as it was told
         self.same = False
 
     def forget(self) -> None:
@@ -39,12 +47,15 @@ class Told:
         """The user was told of this and went on: what it poisons from now on is known."""
         if not gate.active:  # the user has taken the watches away at this stop
             return
-        self.place, self.origin, self.fresh = step_of(trip), key(report), True
+        known = {id(variable) for variable in self.alive(trip)}
+        self.place, self.fresh, self.step, self.said = step_of(trip), step_of(trip), report.step, False
+        self.origins.add(key(report))
+        self.spoiled |= spoiled(trip)
         self.gates = {gate_of(trip)}
         self.names |= bad_names(trip)
         named = set(report.variables) if report.phase == "variable" else set()
         bad = [variable for variable in state.live_variables() if is_bad(variable)]
-        self.before = {id(variable) for variable in bad if not names_of(variable) & named}
+        self.before = {id(v) for v in bad if id(v) not in known and not names_of(v) & named}
 
     def in_same_step(self, trip: Trip) -> bool:
         """Whether the step that was told of is still going on: no gate of it comes a second time."""
@@ -55,34 +66,79 @@ class Told:
 
     def covers(self, trip: Trip) -> bool:
         """Whether this trip can be nothing but what was told, without a search for its origin."""
-        if self.origin is None:
+        if not self.origins:
             return False
         self.same = self.in_same_step(trip)
-        return bad_names(trip) <= self.names and (self.same or bool(self.alive()))
+        if not bad_names(trip) <= self.names:
+            return False
+        if self.same:
+            return True
+        if not (alive := self.alive(trip)) or not spoiled(trip) <= self.spoiled:
+            return False
+        self.pass_over(trip, alive)
+        return True
+
+    def pass_over(self, trip: Trip, poisoned: Sequence[Any]) -> None:
+        """Count a step that is not looked at, and say so at the first one."""
+        gate.passed_over[trip.watch] = gate.passed_over.get(trip.watch, 0) + 1
+        if not self.said:
+            self.said = True
+            sys.stderr.write(f"\ntfdb: {passing_over([varnames.name_of(each) for each in poisoned], self.step)}\n")
+
+    def is_known(self, trip: Trip, report: Report) -> bool:
+        """Whether an origin is the one told in this same step, a batch that was told of, or a poisoned variable."""
+        if not self.origins:
+            return False
+        if (self.same or report.phase == "data") and key(report) in self.origins:
+            return True
+        if report.phase != "variable" or report.op != "ReadVariableOp":
+            return False
+        alive = self.alive(trip)
+        return bool(alive) and set(report.variables) <= {name for variable in alive for name in names_of(variable)}
 
     def is_same(self, trip: Trip, report: Report) -> bool:
-        """Whether an origin that was found is the one told in this same step, or a variable known to be poisoned."""
-        if self.origin is None:
-            return False
-        same = self.same and key(report) == self.origin
-        spread = report.phase == "variable" and report.op == "ReadVariableOp" and bool(self.alive())
-        if spread:
-            names = {name for variable in self.alive() for name in names_of(variable)}
-            spread = set(report.variables) <= names
-        if same or spread:
+        """Whether the origin that was found is nothing new; then what the trip was about is known from now on."""
+        known = self.is_known(trip, report)
+        if known:
             self.names |= bad_names(trip)
-        return same or spread
+            self.spoiled |= spoiled(trip)
+            self.fresh = step_of(trip)
+        return known
 
-    def alive(self) -> list[Any]:
+    def alive(self, trip: Trip) -> list[Any]:
         """The variables that a told fault has poisoned and that are so still; all is forgotten when none is."""
-        if self.fresh:
-            self.fresh = False
+        if self.fresh is not None:
+            self.fresh = self.fresh if self.fresh == step_of(trip) else None
             bad = [variable for variable in state.live_variables() if is_bad(variable)]
             self.poisoned = [weakref.ref(variable) for variable in bad if id(variable) not in self.before]
         found = [variable for each in self.poisoned if (variable := each()) is not None and is_bad(variable)]
-        if not found:
+        if not found and self.fresh is None:
             self.forget()
         return found
+
+
+def passing_over(names: Sequence[str], step: int | None) -> str:
+    """What is said when the first step is passed over."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    since = f" at step {step}" if step is not None else ""
+    return (
+        f"{', '.join(names[:MOST_NAMES])}{more} hold{'s' if len(names) == 1 else ''} bad values since the stop{since}: "
+        "steps that these spoil are passed over until they are finite again, other faults of such a step too"
+    )
+
+
+def spoiled(trip: Trip) -> set[tuple[int, str]]:
+    """Which of the step's arguments and elements of datasets hold bad values, and which kind."""
+    import tensorflow as tf
+
+    step = trip.place.step
+    if step is None:
+        drawn = [element for _, element in replaying.last_drawn.values()]
+        values = tf.nest.flatten(drawn, expand_composites=True)
+    else:
+        symbols = steps.flatten((step.args, step.kwargs, step.drawn))
+        values = [trip.values.get(id(symbol)) for symbol in symbols if internals.is_symbolic(symbol)]
+    return {(n, kind) for n, value in enumerate(values) if (kind := replaying.kind_of(value))}
 
 
 def step_of(trip: Trip) -> tuple[Any, ...]:

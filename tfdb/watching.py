@@ -100,7 +100,7 @@ class Watching:
             self.noted = self.noted or self.origin_of(trip, lambda report: True)
             return
         if not trip.watch.selective:
-            origin = self.origin_of(trip, lambda report: not is_written(trip, report))
+            origin = self.origin_of(trip, lambda report: not is_passed(trip, report))
             if is_written(trip, origin.report):
                 gate.hits[trip.watch] -= 1
                 return
@@ -110,7 +110,7 @@ class Watching:
         else:
             origin = self.origin_of(
                 trip,
-                lambda report: not is_written(trip, report) and gate.concerned(trip, names_of(report)) is not None,
+                lambda report: not is_passed(trip, report) and gate.concerned(trip, names_of(report)) is not None,
             )
             if is_written(trip, origin.report):
                 return
@@ -133,6 +133,11 @@ class Watching:
         trip = normreport.trip_of(crossing)
         trip.call = norms.calls.current()
         self.on_stop(trip, normreport.origin(crossing, trip))
+
+
+def is_passed(trip: Trip, report: Report) -> bool:
+    """Whether this origin is none to stop for, whatever the watch leaves out."""
+    return is_written(trip, report) or told.is_known(trip, report)
 
 
 def is_written(trip: Trip, report: Report) -> bool:
