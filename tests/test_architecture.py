@@ -29,7 +29,7 @@ ROWS = {
         "internals", "calls", "linehooks", "frames", "sourcemap", "twins", "linetracer", "tracedlines", "blame",
         "monitoring", "gate", "replay", "tensors",
         "graphs", "dumps", "exits", "interrupts",
-        "callsites", "ordering", "generated", "opbreaks",
+        "callsites", "ordering", "readers", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",
         "recorder", "replaying", "opwise", "skips", "told", "near",

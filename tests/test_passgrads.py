@@ -224,6 +224,31 @@ def test_what_cannot_be_run_again_is_refused_and_never_none() -> None:
     )
 
 
+def test_what_was_drawn_before_the_stop_is_that_of_this_pass() -> None:
+    w = tf.Variable([2.0, 3.0], name="w")
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            noise = tf.random.normal([2])
+            start = w * 3.0
+            noisy = start * noise
+            tfdb.set_trace()
+            loss = tf.reduce_sum(noisy)
+        return tape.gradient(loss, w)
+
+    play(
+        step,
+        """
+        graph stop · step · pass 1
+        ...
+        (tfdb) p bool(tf.reduce_all(backward(start) == noise))
+        True
+        (tfdb) c
+        """,
+    )
+
+
 def test_both_losses_of_a_gan_and_none_where_there_is_no_path() -> None:
     make, judge = tf.Variable([[2.0]], name="make"), tf.Variable([[3.0]], name="judge")
 

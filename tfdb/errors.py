@@ -15,6 +15,10 @@ class Incompatible(TfdbError):
         )
 
 
+class NotReached(TfdbError):
+    """A line's value cannot be computed: an op before it fails, and so will the program's graph, where it runs."""
+
+
 class Quit(SystemExit):
     """The user's `q`: ends the program through `finally` blocks, without a traceback."""
 

@@ -183,9 +183,12 @@ def last_writes(evaluation: Evaluation) -> dict[str, list[Any]]:
     return found
 
 
-def of_stop(hook: Any, values: Sequence[Any], given: Given | None) -> Execution:
-    """The execution that a stop is in: `hook` is the op that stopped, `values` what it carried, `given` the call."""
-    carried = {tensor.name: value for tensor, value in zip(hook.inputs, values, strict=False)}
+def of_stop(hook: Any, known: Sequence[tuple[Any, Any]], given: Given | None) -> Execution:
+    """The execution that a stop is in: `hook` is the op that stopped, `given` the call.
+
+    `known` are the tensors of its graph whose values the stop has, with those.
+    """
+    carried = {tensor.name: value for tensor, value in known}
     graph = internals_graphs.atomic_graph(given.function) if given is not None else None
     if given is None or graph is None:
         return alone(hook, carried)

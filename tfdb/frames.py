@@ -186,6 +186,27 @@ def live(frame: TracedFrame, values: Sequence[Any]) -> LiveFrame:
     )
 
 
+class LazyNames(dict[str, Any]):
+    """A frame's locals of one pass, filled as they are asked for."""
+
+    def __init__(self, template: Mapping[str, Any], values: Sequence[Any], more: Mapping[str, Any]) -> None:
+        super().__init__({name: part for name, part in template.items() if type(part) is not Filled})
+        self.template = template
+        self.values_of_pass = values
+        for name in more.keys() - template.keys():
+            self[name] = more[name]
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self.template[name].make(self.values_of_pass)
+        return self[name]
+
+
+def lazy(frame: TracedFrame, values: Sequence[Any], more: Mapping[str, Any]) -> LiveFrame:
+    """`live` for a condition, which asks for few names; `more` are locals that the frame itself may lack."""
+    place = live(dataclasses.replace(frame, locals={}, attributes=()), ())
+    return dataclasses.replace(place, locals=LazyNames(frame.locals, values, more))
+
+
 def live_without_tensors(frame: TracedFrame) -> LiveFrame:
     """The traced frame where this pass's values are not known: names that stand for tensors are left out."""
     known = {name: value for name, value in frame.locals.items() if type(value) is not Filled}

@@ -4,9 +4,11 @@ A `for` over a tensor has its item inside of the loop's body alone; Python's hea
 """
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tfdb.errors import NotReached
 from tfdb.linehooks import Hit
 
 LINES = ("line", "iteration")
@@ -42,5 +44,6 @@ class Headers:
             items.clear()
         for name in point.items:
             if name in place.locals:
-                items[name] = hit.filled(place.locals[name])
+                with suppress(NotReached):
+                    items[name] = hit.filled(place.locals[name])
         return hit

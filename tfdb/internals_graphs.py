@@ -5,7 +5,7 @@ Kept apart from `internals` by size alone; the same rule holds: a new release is
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -228,17 +228,32 @@ def read_from(op: Any, value: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def run_op(op: Any, inputs: Sequence[Any], recorded: bool = False) -> list[Any]:
     """Run one op of a graph eagerly on other inputs, seen by the open tapes if `recorded`; what it raises passes."""
+    outputs = eager_op(op)(inputs)
+    if recorded and outputs:
+        private("eager.backprop", "record_gradient")(op.type, list(inputs), eager_attributes(op), outputs)
+    return outputs
+
+
+def eager_op(op: Any) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that runs one op of a graph eagerly on other inputs, any number of times; what it raises passes."""
+    flat, count, kind = eager_attributes(op), len(op.outputs), op.type
+    execute, context = private("eager.execute", "execute"), private("eager.context", "context")
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        made = execute(kind, count, list(inputs), flat, context())
+        return list(made) if isinstance(made, list | tuple) else []
+
+    return run
+
+
+def eager_attributes(op: Any) -> tuple[Any, ...]:
+    """An op's attributes, names and values in turn, as an eager call takes them."""
     flat: list[Any] = []
     given = op.node_def.attr
     for attribute in op.op_def.attr:
         if attribute.name in given:
             flat += [attribute.name, eager_attribute(op, attribute.name, attribute.type)]
-    context = private("eager.context", "context")()
-    made = private("eager.execute", "execute")(op.type, len(op.outputs), list(inputs), tuple(flat), context)
-    outputs = list(made) if isinstance(made, list | tuple) else []
-    if recorded and outputs:
-        private("eager.backprop", "record_gradient")(op.type, list(inputs), tuple(flat), outputs)
-    return outputs
+    return tuple(flat)
 
 
 def eager_attribute(op: Any, name: str, kind: str) -> Any:

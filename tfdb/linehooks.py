@@ -16,9 +16,10 @@ from typing import Any
 
 from tfdb import internals, internals_autograph, syntax
 from tfdb.callsites import CallSite, OpenCalls
-from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, live
+from tfdb.frames import Carrier, Filled, LiveFrame, TracedFrame, lazy, live
 from tfdb.internals_keras import learns_shapes
 from tfdb.ordering import Ordering, is_hook, without_hooks
+from tfdb.readers import PassValues, Reading
 from tfdb.sourcemap import Activation, activations
 
 EXPORTS = ("saved_model/save.py", "src/export/", "saved_model/function_serialization.py")
@@ -78,6 +79,14 @@ class Hit:
         for name, value in self.names.items():
             frames[-1].locals.setdefault(name, value)
         return frames
+
+    def place(self) -> LiveFrame:
+        """The innermost of these frames, each of its names given its value when it is asked for."""
+        return lazy(self.point.place, self.values, self.names)
+
+    def carried(self, hook: Any) -> list[tuple[Any, Any]]:
+        """The tensors of the hook's graph whose values the hit has, with these."""
+        return self.values.carried(hook) if isinstance(self.values, PassValues) else []
 
     def runs(self) -> bool:
         """Whether the line runs in this pass: no `break` or `return` has left its loop."""
@@ -223,7 +232,8 @@ class Planter:
         )
         for tensor in self.ordering.draws(graph):
             carrier.slot(tensor)
-        op = internals.plant(lambda *values: self.on_hit(Hit(point, values)), carrier.tensors)
+        reading = Reading(carrier.tensors)
+        op = internals.plant(lambda *values: self.on_hit(Hit(point, PassValues(reading, values))), reading.taken)
         self.ordering.barrier(op)
         self.hooks[point.number] = op
         return point
@@ -241,7 +251,10 @@ class Planter:
                 outside = tuple(place_only(caller) for caller in reversed(callers))
                 key, name = self.ordering.key(graph), internals.function_graph(graph).name
                 site = CallSite(key, callee, name, frames, outside)
-                enter = internals.plant(lambda *values: self.open_calls.enter(site, values), carrier.tensors, ["int64"])
+                reading = Reading(carrier.tensors)
+                enter = internals.plant(
+                    lambda *values: self.open_calls.enter(site, PassValues(reading, values)), reading.taken, ["int64"]
+                )
                 self.ordering.barrier(enter)
                 return site, enter
             except Exception as error:

@@ -173,14 +173,14 @@ class Pass:
         TfdbError: the call's arguments are not known, or it cannot be told which of several runs the stop is in.
     """
 
-    def __init__(self, hook: Any, values: Sequence[Any], given: Given | None) -> None:
+    def __init__(self, hook: Any, known: Sequence[tuple[Any, Any]], given: Given | None) -> None:
         graph = internals_graphs.atomic_graph(given.function) if given is not None else None
         if given is None or graph is None:
             raise TfdbError("the arguments of this graph's call are not known: it cannot be run again")
-        self.names = [tensor.name for tensor in hook.inputs]
-        self.carried = list(values)
+        self.names = [tensor.name for tensor, _ in known]
+        self.carried = [value for _, value in known]
         with internals_gradients.native_tape() as tape:
-            study = Study(tape, hook, dict(zip(self.names, values, strict=False)))
+            study = Study(tape, hook, dict(zip(self.names, self.carried, strict=True)))
             feeds = {place.name: value for place, value in zip(graph.inputs, given.args, strict=False)}
             held = {id(given.args[n]): value for n, value in given.variables.items()}
             self.memory = Recalled(held, bool(held), study)

@@ -164,7 +164,7 @@ class Commands(
 
     def breakpoint_reason(self, hit: Hit) -> str | None:
         """ "breakpoint" when one is in effect at this hit: enabled, its condition true, its ignore count used up."""
-        frame, event = hit.frames()[-1], hit.point.event
+        frame, event = hit.place(), hit.point.event
         named = event.startswith("<")
         code = SimpleNamespace(
             co_filename=event if named else frame.filename,

@@ -16,7 +16,7 @@ from typing import Any
 
 from tfdb import exits, internals, stopping, tapes
 from tfdb.calls import CallDoor
-from tfdb.errors import Quit
+from tfdb.errors import NotReached, Quit
 from tfdb.frames import LiveFrame, attributes_of_this_pass, live, standing
 from tfdb.headers import LINES, Headers
 from tfdb.kept import Keeper
@@ -203,8 +203,7 @@ class Session:
             return
         if self.quitting is not None:
             raise self.quitting
-        arrived = self.headers.arrived(hit)
-        if arrived is None:
+        if (arrived := self.headers.arrived(hit)) is None:
             return
         hit = arrived
         self.passes[hit.point.line] += 1
@@ -221,7 +220,8 @@ class Session:
                 finally:
                     self.lock.release()
         except Exception as error:
-            self.debugger.error(f"tfdb could not stop here, the program goes on. {type(error).__name__}: {error}")
+            if not isinstance(error, NotReached):
+                self.debugger.error(f"tfdb could not stop here, the program goes on. {type(error).__name__}: {error}")
         if self.quitting is not None:
             raise self.quitting
 

@@ -102,7 +102,7 @@ class BackwardCommands(PromptBase):
         hook = self.session.planter.hook_of(hit)
         if hit is None or internals.is_symbolic(target):
             return target
-        carried = zip(hook.inputs if hook is not None else (), hit.values, strict=False)
+        carried = hit.carried(hook) if hook is not None else ()
         symbol = next((tensor for tensor, value in carried if value is target), None)
         if symbol is None:
             raise TfdbError("the loss is no tensor of this stop's graph: stop in the function that computes it")
@@ -145,7 +145,7 @@ class BackwardCommands(PromptBase):
         if hook is None or hit is None:
             raise TfdbError("this stop is in no graph that could be run again")
         calls = [call.given for call in reversed(list(self.session.door.active))]
-        return passgrads.Pass(hook, hit.values, executions.reaching(calls, hook))
+        return passgrads.Pass(hook, hit.carried(hook), executions.reaching(calls, hook))
 
     def show_of_pass(self, found: Sequence[tuple[str, Any]]) -> None:
         """Print the gradients of each loss for tensors of this stop."""

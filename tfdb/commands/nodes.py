@@ -58,7 +58,7 @@ class NodeCommands(PromptBase):
         if stop.trip is not None:
             with progress.told(COMPUTING, self.stdout):
                 return trippedsteps.of_trip(stop.trip, [*calls, *([door.last] if door.last is not None else [])])
-        return executions.of_stop(hook, stop.hit.values, executions.reaching(calls, hook))
+        return executions.of_stop(hook, stop.hit.carried(hook), executions.reaching(calls, hook))
 
     def graphs_in_sight(self) -> list[Any]:
         """The graphs of this stop, innermost first, without computing anything; none where no graph has run."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from tfdb import internals, opbreaks, syntax, tracedlines, tracestops, tracingonly
 from tfdb.commands.pending import PendingBreakpoints
+from tfdb.errors import NotReached
 
 BUILT = "a dataset that was built before runs this line too: only datasets built from now on can stop there"
 
@@ -170,6 +171,8 @@ class StopCommands(PendingBreakpoints):
             try:
                 if made.cond and not eval(compiled(made.cond), frame.f_globals, frame.f_locals):
                     continue
+            except NotReached:
+                raise
             except Exception as error:
                 failed = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 self.message(f"the condition of breakpoint {made.number} failed: {failed}")
