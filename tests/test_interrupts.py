@@ -354,3 +354,41 @@ except KeyboardInterrupt:
     for options in ([], ["-c", "b 8, y is None"]):
         output, status = interrupted(path, ["--no-prompt", *options], "")
         assert output.endswith("running\ncaught\n") and status == 0, output
+
+
+REPLICAS = """
+import os, signal, threading, tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+start, started = threading.Thread.start, []
+
+def interrupting(thread):
+    start(thread)
+    if type(thread).__name__ == "_MirroredReplicaThread":
+        started.append(thread)
+        if len(started) == {number}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread.start = interrupting
+
+def doubled(x):
+    y = x * 2.0
+    return y
+
+for n in range(4):
+    strategy.run(doubled, args=(tf.constant(1.0),))
+    print("step", n, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("answer", ["q\n", "run\nc\nq\n", ""])
+def test_quitting_between_replicas_ends_the_program(tmp_path: Path, number: int, answer: str) -> None:
+    """Threads of replicas that have been started, and wait for the main thread, are no reason to stay."""
+    program = tmp_path / "replicas.py"
+    program.write_text(REPLICAS.replace("{number}", str(number)))
+    done = run("-m", "tfdb", program, typed="c\n" + answer)
+    assert done.returncode == 0
+    assert "step 0" in done.stdout and "Program interrupted" in done.stdout and "step 1" not in done.stdout

@@ -99,6 +99,7 @@ def run_once(chosen: program.Program, debugger: Any, ending: Any) -> int:
         entry.stop_tracing()
         debugger.note_at_end()
     except Again:
+        entry.ended(debugger)
         debugger.session.quitting = None
         raise pdb.Restart from None
     except Quit as quit:
@@ -111,6 +112,7 @@ def run_once(chosen: program.Program, debugger: Any, ending: Any) -> int:
         return after_error(error, ending)
     finally:
         entry.stop_tracing()
+        entry.ended(debugger)
     return 0
 
 

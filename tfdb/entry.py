@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from tfdb import exits, internals, prompt, session, spawned, watchstops
+from tfdb import exits, internals, prompt, replicas, session, spawned, watchstops
 from tfdb.imports import ImportWatch
 from tfdb.interrupts import Interrupts, uninterrupted
 from tfdb.program import Ending
@@ -70,6 +70,12 @@ def while_waiting(now: Session) -> None:
         time.sleep(POLL_SECONDS)
     if now.interrupted:
         now.debugger.still_running()
+
+
+def ended(debugger: Any) -> None:
+    """The program has ended; if the user quit it, threads that wait for its main thread for ever end too."""
+    if debugger.session.quitting is not None:
+        replicas.let_go()
 
 
 def give_back() -> None:

@@ -5,10 +5,11 @@ MirroredStrategy runs each replica's Python on a thread of its own, which waits 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import replaying
+from . import internals, internals_gate, replaying
 from .gate import gate
 
 STATE = "_tfdb_state"
@@ -33,3 +34,15 @@ def running(original: Callable[..., None]) -> Callable[..., None]:
         original(self)
 
     return run
+
+
+def let_go() -> None:
+    """End the replicas' threads of a program that was quit.
+
+    Ctrl-C may come upon their parent before it minds them: they wait for it for ever then, and Python for them.
+    """
+    threads: list[Any] = threading.enumerate() if internals.loaded() else []
+    for thread in threads:
+        if isinstance(thread, internals_gate.replica_thread_class()):
+            thread.coord.request_stop()
+            thread.should_run.set()
