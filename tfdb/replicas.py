@@ -41,8 +41,9 @@ def let_go() -> None:
 
     Ctrl-C may come upon their parent before it minds them: they wait for it for ever then, and Python for them.
     """
-    threads: list[Any] = threading.enumerate() if internals.loaded() else []
-    for thread in threads:
-        if isinstance(thread, internals_gate.replica_thread_class()):
+    if internals.loaded():
+        kind = internals_gate.replica_thread_class()
+        waiting: list[Any] = [thread for thread in threading.enumerate() if isinstance(thread, kind)]
+        for thread in waiting:
             thread.coord.request_stop()
             thread.should_run.set()
