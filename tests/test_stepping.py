@@ -405,3 +405,77 @@ def test_display_follows_the_values() -> None:
         c                    | -1 -1
     """.replace("CHANGED", changed),
     )
+
+
+def split(v: Any) -> Any:
+    half = v / 2.0
+    return half
+
+
+def loop_with_calls(x: Any) -> Any:
+    total = tf.constant(0.0)
+    for item in x:
+        total += split(item)
+        late = total * 10.0
+        total = late / 10.0
+    return total
+
+
+def test_step_enters_what_was_traced_before_the_breakpoint_in_the_loops_next_pass() -> None:
+    def program() -> None:
+        tfdb.set_trace()
+        print("result", float(tf.function(loop_with_calls)(tf.constant([2.0, 4.0]))))
+
+    walk(
+        program,
+        """
+        b @late = total * 10.0@   | Breakpoint 1 at ...
+        c                         | ...loop_with_calls: late = total * 10.0
+        n                         | ...loop_with_calls: total = late / 10.0
+        n                         | ...loop_with_calls: for item in x:
+        n                         | ...loop_with_calls: total += split(item)
+        s                         | ...split: half = v / 2.0
+        p float(v)                | 4.0
+        n                         | ...split: return half
+        n                         | --Return-- / ...split: return half
+        c                         | ...loop_with_calls: late = total * 10.0
+        p float(total)            | 3.0
+        cl 1                      | Deleted breakpoint 1 at ...
+        c                         | result 3.0
+        """,
+    )
+
+
+def test_step_goes_along_a_datasets_functions_from_the_first_that_held_a_breakpoint() -> None:
+    def parse(v: Any) -> Any:
+        first = split(v)
+        second = first * 3.0
+        return second
+
+    def augment(v: Any) -> Any:
+        more = v + 0.5
+        return more
+
+    def program() -> None:
+        tfdb.set_trace()
+        data = tf.data.Dataset.from_tensor_slices([2.0, 4.0]).map(parse).map(augment)
+        print("result", [float(v) for v in data])
+
+    walk(
+        program,
+        """
+        b @second = first * 3.0@  | Breakpoint 1 at ...
+        c                         | ...parse: second = first * 3.0
+        s                         | ...parse: return second
+        s                         | --Return-- / ...parse: return second
+        s                         | ...augment: more = v + 0.5
+        p float(v)                | 3.0
+        s                         | ...augment: return more
+        s                         | --Return-- / ...augment: return more
+        s                         | ...parse: first = split(v)
+        s                         | ...split: half = v / 2.0
+        p float(v)                | 4.0
+        cl 1                      | Deleted breakpoint 1 at ...
+        c                         | result [3.5, 6.5]
+        """,
+    )

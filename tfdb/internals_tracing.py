@@ -4,8 +4,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-from tfdb.internals import func_graph_class, layer_classes, private
+from tfdb.internals import func_graph_class, is_control_flow_body, layer_classes, private
 
 
 def op_types() -> list[str]:
@@ -42,4 +43,14 @@ def is_making_error(frame: FrameType | None) -> bool:
         if frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith("eager/core.py"):
             return True
         frame = frame.f_back
+    return False
+
+
+def in_loop_body(graph: Any) -> bool:
+    """Whether the graph is, or is within, the body of a loop in its function."""
+    bodies = private("ops.control_flow_v2_func_graphs", "WhileBodyFuncGraph")
+    while is_control_flow_body(graph):
+        if isinstance(graph, bodies):
+            return True
+        graph = graph.outer_graph
     return False

@@ -117,6 +117,7 @@ class Planter:
         self.patches = internals.Patches()
         self.numbers: dict[int, int] = {}
         self.without_ops: set[int] = set()
+        self.data_armed = False  # a function of a dataset holds a breakpoint
         self.counter = itertools.count(1)
         self.points = itertools.count(1)
         self.hooks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from tfdb import generated, internals, internals_autograph
+from tfdb import generated, internals, internals_autograph, internals_tracing
 from tfdb.linehooks import HookPoint, Loop, Planter, never_runs, traced_stack
 from tfdb.monitoring import TracingEvents
 from tfdb.sourcemap import GENERATED_FILE, Activation, activations, in_site_packages, is_hidden, is_nowhere, line_range
@@ -228,8 +228,8 @@ class LineTracer:
         self.close_line(base)
         code = here.code or frame.f_code
         self.seen.add((here.filename, *line_range(code)))
-        self.armed = self.armed or stops
-        if stops or ((self.armed or self.wanted(code)) and not self.is_full(here)):
+        self.arm(stops)
+        if stops or ((self.armed or self.wanted(code) or self.comes_again(frame)) and not self.is_full(here)):
             self.last[base] = here.lineno
             self.count += 1
             self.planted.add((here.filename, here.lineno))
@@ -242,6 +242,22 @@ class LineTracer:
             self.open_lines[base] = (point, graph, graph.version)
             if kind == "line" and names is not None:
                 self.loops[id(frame)] = (here.lineno, names, graph)
+
+    def arm(self, stops: bool) -> None:
+        """Take note of a line with a breakpoint, from which the user may step to all that runs after it.
+
+        After a function of a dataset that is what later functions of a pipeline do with its elements.
+        """
+        of_dataset = internals.is_of_dataset(internals.function_graph(internals.current_graph()))
+        self.planter.data_armed = self.planter.data_armed or (stops and of_dataset)
+        self.armed = self.armed or stops or (of_dataset and self.planter.data_armed)
+
+    def comes_again(self, frame: FrameType) -> bool:
+        """Whether a line, traced before a breakpoint, runs after it too: in the next pass, or for the next element."""
+        graph = internals.current_graph()
+        if not internals_tracing.in_loop_body(graph) and not internals.is_of_dataset(internals.function_graph(graph)):
+            return False
+        return any(each.code is not None and self.wanted(each.code) for each in traced_stack(frame) if not each.hidden)
 
     def plant_end(self, frame: FrameType, here: Activation, lineno: int, names: tuple[str, ...], graph: Any) -> None:
         """A `for` loop is over: Python looks at its header once more, unless the loop was left."""
