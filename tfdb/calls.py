@@ -7,7 +7,7 @@ error".  The session keeps what was meant (the user's `q`, say) and the door bel
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -18,26 +18,33 @@ from tfdb.sourcemap import activations
 
 
 @dataclass(slots=True, eq=False)  # not frozen: one is made at every call, and that would double its cost
-class Given:
-    """What a graph function was called with: its flat arguments, captures last.
+class Call:
+    """A graph function that runs, or ran, for Python code: its flat arguments, captures last.
 
     `variables` are the values that the variables among them held when the call began, by position; they are kept where
-    `CallDoor.keeps` says, for the look at a stop after the update.
+    `CallDoor.keeps` says, for the look at a stop after the update.  `frame` is the innermost calling one, None when
+    the call is over.
     """
 
     function: Any
     args: tuple[Any, ...]
     variables: Mapping[int, Any]
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A graph that is being run for Python code: its name, the calling thread and the innermost calling frame."""
-
-    function: str
     thread: int
-    frame: FrameType
-    given: Given
+    frame: FrameType | None
+
+    @property
+    def name(self) -> str:
+        """The name of the graph function."""
+        return str(self.function.name.decode())
+
+
+NOTHING: Mapping[int, Any] = {}
+
+
+class Inside(threading.local):
+    """Whether a thread is in a graph call already."""
+
+    call = False
 
 
 class CallDoor:
@@ -47,18 +54,18 @@ class CallDoor:
         self,
         after_call: Callable[[FrameType], None],
         meant: Callable[[], BaseException | None],
-        holds_hooks: Callable[[str], bool] = lambda name: False,
+        hooked: Container[str] = (),
     ) -> None:
         self.after_call = after_call
         self.meant = meant
-        self.holds_hooks = holds_hooks
-        self.last: Given | None = None
+        self.hooked = hooked  # names of functions that hold hooks
+        self.last: Call | None = None
         self.asked: set[str] = set()  # names of functions that were looked at after a call
         self.stepped_over: Callable[[], FrameType | None] = lambda: None
         self.patches = internals.Patches()
         self.own_frames = internals_stacks.OwnFrames()
         self.active: list[Call] = []
-        self.inside = threading.local()
+        self.inside = Inside()
         self.silence = ExitStack()
         self.handed = False  # what was meant has reached the main thread
         self.wake_main: Callable[[], None] = lambda: None
@@ -86,28 +93,29 @@ class CallDoor:
         self.last = None
         self.asked.clear()
 
-    def keeps(self, name: str, frame: FrameType) -> bool:
+    def keeps(self, function: Any, frame: FrameType) -> bool:
         """Whether what variables hold when a call begins is kept: where it can stop, or is likely to be looked at.
 
         Keeping makes the call's first write to each variable a copy.
         """
-        if self.holds_hooks(name) or name in self.asked:
-            return True
+        if self.hooked or self.asked:
+            name = function.name.decode()
+            if name in self.hooked or name in self.asked:
+                return True
         stepped = self.stepped_over()
         return stepped is not None and next(callers(frame), None) is stepped
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`call_flat`, keeping the list of active calls."""
+        eagerly, inside = internals.eagerly(), self.inside
 
         def call_flat(function: Any, *args: Any) -> Any:
-            if getattr(self.inside, "call", False) or not internals.executing_eagerly():
+            if inside.call or not eagerly():
                 return original(function, *args)
             frame = sys._getframe(1)
-            name = function.name.decode()
-            self.inside.call = True
-            given = Given(function, args, held(args) if self.keeps(name, frame) else {})
-            self.last = given
-            call = Call(name, threading.get_ident(), frame, given)
+            inside.call = True
+            kept = held(args) if self.keeps(function, frame) else NOTHING
+            call = self.last = Call(function, args, kept, threading.get_ident(), frame)
             self.active.append(call)
             try:
                 return original(function, *args)
@@ -116,18 +124,18 @@ class CallDoor:
                     raise self.delivered() from None
                 raise
             finally:
-                self.inside.call = False
+                inside.call = False
                 self.active.remove(call)
+                call.frame = None
                 self.after_call(frame)
 
         return call_flat
 
     def frames_of(self, graph: str) -> list[tuple[FrameType, int]]:
         """The eager stack, outermost first, of the thread that is running this graph; empty when none can be told."""
-        calls = [call for call in list(self.active) if f"_{graph}_" in f"_{call.function}_"]
-        if not calls:
-            return []
-        return [(each.base, each.lineno) for each in reversed(list(activations(calls[-1].frame)))]
+        frames = [call.frame for call in list(self.active) if f"_{graph}_" in f"_{call.name}_"]
+        frame = frames[-1] if frames else None
+        return [(each.base, each.lineno) for each in reversed(list(activations(frame)))] if frame is not None else []
 
     def cleaning(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The maker of exceptions: what the user meant, when the failure is only its carrier."""

@@ -185,7 +185,7 @@ def plant(step: Step, before: Values, arguments: list[Any], outputs: Any) -> Non
             return tf.identity(tf.constant(False))
 
     fine = tf.math.is_finite(whole(tensors))
-    tf.cond(fine, lambda: tf.constant(True), tripped)
+    internals.unless(fine, tripped)
 
 
 def look(

@@ -65,7 +65,7 @@ def take_over(commands: Sequence[str] = (), watches: Sequence[str] = (), ending:
 def while_waiting(now: Session) -> None:
     """Ctrl-C has had no answer for a second: a graph or other C code is running.  Give its hooks time, then prompt."""
     until = time.monotonic() + HOOKS_PATIENCE
-    hooked = any(now.door.holds_hooks(call.function) for call in list(now.door.active))
+    hooked = any(call.name in now.door.hooked for call in list(now.door.active))
     while hooked and now.interrupted and time.monotonic() < until:
         time.sleep(POLL_SECONDS)
     if now.interrupted:

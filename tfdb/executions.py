@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import graphs, halted, internals, internals_graphs
-from .calls import Given
+from .calls import Call
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable, written
 from .graphrecords import GraphRecord, Node
@@ -147,7 +147,7 @@ class Execution:
         raise TfdbError(f"{wanted} may be {names}{' …' if len(candidates) > 4 else ''}: give more of the name")
 
 
-def of_call(given: Given | None, failed: str = "") -> Execution:
+def of_call(given: Call | None, failed: str = "") -> Execution:
     """The execution of the last graph call, which is over; `failed` is the name of the op that ended it, if one did.
 
     Raises:
@@ -163,7 +163,7 @@ def of_call(given: Given | None, failed: str = "") -> Execution:
     return Execution([level])
 
 
-def outermost(given: Given, graph: Any, failed: str = "") -> Level:
+def outermost(given: Call, graph: Any, failed: str = "") -> Level:
     """The level of the graph that Python called, with its arguments."""
     feeds = {place.name: value for place, value in zip(graph.inputs, given.args, strict=False)}
     held = {id(given.args[n]): value for n, value in given.variables.items()}
@@ -183,7 +183,7 @@ def last_writes(evaluation: Evaluation) -> dict[str, list[Any]]:
     return found
 
 
-def of_stop(hook: Any, known: Sequence[tuple[Any, Any]], given: Given | None) -> Execution:
+def of_stop(hook: Any, known: Sequence[tuple[Any, Any]], given: Call | None) -> Execution:
     """The execution that a stop is in: `hook` is the op that stopped, `given` the call.
 
     `known` are the tensors of its graph whose values the stop has, with those.
@@ -238,13 +238,13 @@ def keep_invariants(body: Evaluation) -> None:
             body.reasons[place.op.name] = "it changes from pass to pass of the loop and was not carried to this stop"
 
 
-def reaches(given: Given, hook: Any) -> bool:
+def reaches(given: Call, hook: Any) -> bool:
     """Whether a call runs the graph that a hook is in."""
     graph = internals_graphs.atomic_graph(given.function)
     return graph is not None and (same(graph, hook.graph) or next(paths(graph, hook.graph, ()), None) is not None)
 
 
-def reaching(calls: Sequence[Given], hook: Any) -> Given | None:
+def reaching(calls: Sequence[Call], hook: Any) -> Call | None:
     """The first of some calls that runs the graph that a hook is in."""
     return next((each for each in calls if reaches(each, hook)), None)
 

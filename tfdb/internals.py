@@ -117,7 +117,12 @@ def is_parallel_for(function: Any) -> bool:
 
 def functions_run_eagerly() -> bool:
     """Whether `tf.config.run_functions_eagerly(True)` is in effect."""
-    return private("eager.polymorphic_function.eager_function_run", "functions_run_eagerly")()
+    return bool(runs_functions_eagerly()())
+
+
+def runs_functions_eagerly() -> Callable[[], bool]:
+    """The function that says so, to be called at every step of a program."""
+    return private("eager.polymorphic_function.eager_function_run", "functions_run_eagerly")
 
 
 def func_graph_class() -> type:
@@ -127,7 +132,12 @@ def func_graph_class() -> type:
 
 def executing_eagerly() -> bool:
     """Whether ops run at once on this thread; TensorFlow must be loaded."""
-    return private("eager.context", "executing_eagerly")()
+    return bool(eagerly()())
+
+
+def eagerly() -> Callable[[], bool]:
+    """The function that says so, to be called at every step of a program."""
+    return private("eager.context", "executing_eagerly")
 
 
 def current_graph() -> Any | None:
@@ -275,6 +285,21 @@ def call_in_branch(callback: Callable[..., Any], tensors: Sequence[Any]) -> Any:
 
     with tf.control_dependencies([plant(callback, tensors)]):
         return tf.identity(tf.constant(True))
+
+
+def unless(fine: Any, otherwise: Callable[[], Any]) -> Any:
+    """A bool tensor for what has to wait: true at once where `fine` is, else what `otherwise()` makes in its branch.
+
+    The branch stays a function: taken apart into switches, as TensorFlow does of itself, it would cost an op at every
+    step for each tensor that it takes.  Only switches leave tensors on their devices, so with accelerators they stay.
+    """
+    import tensorflow as tf
+
+    passed = tf.cond(fine, lambda: tf.constant(True), otherwise)
+    if all(device.device_type == "CPU" for device in tf.config.list_logical_devices()):
+        branch = passed.op if passed.op.type in BRANCH_OPS else passed.op.inputs[0].op
+        private("ops.control_flow_util_v2", "maybe_set_lowering_attr")(branch, lower_using_switch_merge=False)
+    return passed
 
 
 def left_out(pfor_input: Any) -> Any:

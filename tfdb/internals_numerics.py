@@ -50,11 +50,6 @@ class Everything:
 numerics_check = NumericsCheck()
 
 
-def eagerly() -> Callable[[], bool]:
-    """The function that says whether ops run at once on this thread, to be called at every step of a program."""
-    return private("eager.context", "executing_eagerly")
-
-
 def under_xla() -> bool:
     """Whether this thread traces a function that XLA compiles."""
     graph = current_graph()

@@ -261,7 +261,7 @@ def in_graph(
             given = [*map(internals_norms.apart, carried), *map(copies.of, carrier.tensors)]
             return internals.call_in_branch(fire, [tf.stack(verdicts), matrix, numbers, step_in_graph(place), *given])
 
-        return tf.cond(fine, lambda: tf.constant(True), told)
+        return internals.unless(fine, told)
 
 
 def decided(

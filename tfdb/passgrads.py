@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import executions, internals, internals_gradients, internals_graphs, sites, tapes
-from .calls import Given
+from .calls import Call
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, effect
 from .internals_gradients import is_trainable
@@ -173,7 +173,7 @@ class Pass:
         TfdbError: the call's arguments are not known, or it cannot be told which of several runs the stop is in.
     """
 
-    def __init__(self, hook: Any, known: Sequence[tuple[Any, Any]], given: Given | None) -> None:
+    def __init__(self, hook: Any, known: Sequence[tuple[Any, Any]], given: Call | None) -> None:
         graph = internals_graphs.atomic_graph(given.function) if given is not None else None
         if given is None or graph is None:
             raise TfdbError("the arguments of this graph's call are not known: it cannot be run again")

@@ -264,10 +264,19 @@ class Commands(
         self.stepping_thread = threading.get_ident()
         super()._set_stopinfo(*arguments, **options)
 
+    counted: tuple[Any, int, int, frozenset[tuple[str, int]]] = (None, 0, 0, frozenset())
+
     def breakpoints(self) -> frozenset[tuple[str, int]]:
-        """The places of all breakpoints, enabled or not, but those that wait for their file."""
-        places = [place for place in self.breaks.items() if not place[0].startswith(PENDING)]
-        return frozenset((filename, line) for filename, lines in places for line in lines)
+        """The places of all breakpoints, enabled or not, but those that wait for their file.
+
+        Asked for at every call of a function, so they are listed anew only after a change.
+        """
+        breaks, known = self.breaks, self.counted
+        if known[0] is not breaks or known[1:3] != (len(breaks), self.changes):
+            places = [place for place in breaks.items() if not place[0].startswith(PENDING)]
+            found = frozenset((filename, line) for filename, lines in places for line in lines)
+            known = self.counted = (breaks, len(breaks), self.changes, found)
+        return known[3]
 
 
 class PlainPdb(Commands, pdb.Pdb):

@@ -60,15 +60,18 @@ class Ring:
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], twin: Any = None) -> None:
         """Keep a call that is about to be made; its variables' values too when it goes to a twin, slow as that is."""
-        counter = Counted()
-        kept_args = tuple([counter.kept(value) for value in args]) if args else ()
-        kept_kwargs = {name: counter.kept(value) for name, value in kwargs.items()} if kwargs else {}
+        if args or kwargs:
+            counter = Counted()
+            args = tuple([counter.kept(value) for value in args])
+            kwargs = {name: counter.kept(value) for name, value in kwargs.items()}
+            nbytes, borrowed = counter.nbytes, counter.borrowed
+        else:
+            nbytes, borrowed = 0, False
         values = self.state_of(twin) if twin is not None else None
-        nbytes = counter.nbytes + (values.nbytes if values is not None else 0)
+        nbytes += values.nbytes if values is not None else 0
         with self.lock:
             number = self.number(function)
-            thread = threading.get_ident()
-            made = Record(function, kept_args, kept_kwargs, number, thread, nbytes, values, counter.borrowed)
+            made = Record(function, args, kwargs, number, threading.get_ident(), nbytes, values, borrowed)
             self.records.append(made)
             self.nbytes += nbytes
             while len(self.records) > self.most_calls or (len(self.records) > 1 and self.nbytes > self.most_bytes):

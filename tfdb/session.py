@@ -28,7 +28,7 @@ from tfdb.sourcemap import activations, has_line
 from tfdb.stopping import GraphStop, Stepping
 from tfdb.traces import Recorder
 from tfdb.tracestops import EagerStops, TraceStops
-from tfdb.twins import Needs, Twins
+from tfdb.twins import Needs, Twins, united
 
 POLL_SECONDS = 0.1  # between two looks at what the open prompt is doing
 
@@ -50,8 +50,8 @@ class Session:
         self.late_watches: frozenset[tuple[str, int]] = frozenset()  # as breakpoints: they need functions traced anew
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
-        self.door = CallDoor(self.after_call, lambda: self.quitting, lambda name: name in self.planter.ordering.hooked)
-        self.door.stepped_over = lambda: self.debugger.stepped_over()
+        self.door = CallDoor(self.after_call, lambda: self.quitting, self.planter.ordering.hooked)
+        self.door.stepped_over = lambda: (self.own or self.debugger).stepped_over()
         self.traces = Recorder()
         self.ring = Ring()
         self.keeper = Keeper()
@@ -73,16 +73,16 @@ class Session:
     def needs(self) -> Needs:
         """What the doors of `tf.function`s ask the session."""
         return Needs(
-            lambda: self.debugger.breakpoints() | self.late_watches,
-            lambda: self.debugger.is_stepping(),
-            lambda: threading.get_ident() in self.at_prompt,
+            lambda: united((self.own or self.debugger).breakpoints(), self.late_watches),
+            lambda: (self.own or self.debugger).is_stepping(),
+            self.at_prompt,
             self.tracer,
             self.step_into,
             self.ring.called,
             self.say_retraced,
             lambda: self.debugger.trace_function(),
-            lambda trace: bool(trace == self.debugger.trace_dispatch),
-            lambda trace: self.debugger.is_idle_trace(trace),
+            lambda trace: bool(self.own is not None and trace == self.own.trace_dispatch),
+            lambda trace: (self.own or self.debugger).is_idle_trace(trace),
         )
 
     @property
@@ -240,7 +240,7 @@ class Session:
         if threading.get_ident() in self.at_prompt or not self.at_prompt:
             return bool(self.at_prompt)
         graph = (self.planter.open_calls.chain(hit.point.function) or hit.point).graph
-        names = [call.function for call in list(self.door.active) if call.thread in self.at_prompt]
+        names = [call.name for call in list(self.door.active) if call.thread in self.at_prompt]
         return any(f"_{graph}_" in f"_{name}_" for name in names) or (
             graph.startswith("Dataset_") and stopping.read_dataset(self.at_prompt)
         )
@@ -321,7 +321,7 @@ class Session:
 
     def after_call(self, frame: FrameType) -> None:
         """A graph call is over on this thread: stepping goes on in the eager code that made it."""
-        if not self.door.active:
+        if not self.door.active and (self.planter.open_calls.open or self.op_breaks.installed):
             self.planter.open_calls.clear()
             self.op_breaks.settle()
         if self.quitting is None and self.stepping is not None:

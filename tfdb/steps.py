@@ -106,19 +106,26 @@ def outermost_call(frame: FrameType | None) -> Call | None:
     return found
 
 
+class Depth(threading.local):
+    """Whether a thread is in a call that counts."""
+
+    inside = False
+
+
 class Calls:
     """The outermost tf.function calls of every thread, and how often each function was called."""
 
     def __init__(self) -> None:
         self.active: list[Call] = []
         self.numbers: dict[int, int] = {}
-        self.depth = threading.local()
+        self.depth = Depth()
 
     def enter(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Note a call made eagerly; None when it is not an outermost one."""
-        if getattr(self.depth, "inside", False):
+        depth = self.depth
+        if depth.inside:
             return None
-        self.depth.inside = True
+        depth.inside = True
         key = id(getattr(function, "python_function", function))  # a call goes to a clone where it is to stop
         number = self.numbers[key] = self.numbers.get(key, 0) + 1
         settings = internals_keras.thread_settings()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import eagerly, graphs, halted, internals, internals_graphs, phases, steps
-from .calls import Given
+from .calls import Call
 from .errors import TfdbError
 from .evaluation import Evaluation, Memory, Unavailable
 from .executions import Execution, Level, same
@@ -22,7 +22,7 @@ TRACING = "the function is being traced, it has not run yet"
 Known = dict[int, dict[str, Any]]  # values by tensor name, by the id of the graph
 
 
-def of_trip(trip: Trip, calls: Sequence[Given]) -> Execution:
+def of_trip(trip: Trip, calls: Sequence[Call]) -> Execution:
     """The graphs around a gate that tripped, outermost first; `calls` are the graph calls that may have run it.
 
     Raises:
@@ -105,7 +105,7 @@ def around(graph: Any) -> Iterator[Any]:
         graph = graph.outer_graph
 
 
-def is_of(given: Given, graph: Any) -> bool:
+def is_of(given: Call, graph: Any) -> bool:
     """Whether a call runs this graph."""
     found = internals_graphs.atomic_graph(given.function)
     return found is not None and same(found, graph)

@@ -5,12 +5,14 @@ the first call that needs hooks goes to a clone, traced under a `LineTracer`; wh
 user's function again.
 """
 
+import functools
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any
 
 from tfdb import internals, internals_rerun, tracedlines, traces
@@ -18,6 +20,13 @@ from tfdb.linehooks import is_exporting
 from tfdb.linetracer import LineTracer, on_thread
 
 Place = tuple[str, int]
+Met = tuple[frozenset[Place], int, bool, bool]  # breakpoints, traces, whether they meet, whether it is a twin
+
+
+@functools.lru_cache(maxsize=4)
+def united(places: frozenset[Place], more: frozenset[Place]) -> frozenset[Place]:
+    """Both sets as one, the same object each time: it is compared at every call of a function."""
+    return places | more
 
 
 @dataclass(slots=True)
@@ -44,7 +53,7 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the session answers for the door: breakpoints now, whether `s` is under way, whether a prompt is open.
+    """What the session answers for the door: breakpoints now, whether `s` is under way, the threads at a prompt.
 
     `called` is told of each outermost call, with its arguments and the twin it goes to, or None.  `is_own_trace` knows
     the debugger's trace function, `is_idle_trace` whether a thread can do without it by now.
@@ -52,7 +61,7 @@ class Needs:
 
     breakpoints: Callable[[], frozenset[Place]]
     stepping: Callable[[], bool]
-    at_prompt: Callable[[], bool]
+    at_prompt: set[int]
     tracer: Callable[[bool], LineTracer]
     entering: Callable[[], None]
     called: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
@@ -81,6 +90,16 @@ def need_another_thread() -> None:
         raise RuntimeError("this stop holds TensorFlow's only inter-op thread, and this needs one more to run")
 
 
+COUNT = "experimental_get_tracing_count"
+counted: weakref.WeakKeyDictionary[Any, dict[bool, Twin]] = weakref.WeakKeyDictionary()
+
+
+def tracing_count(function: Any) -> int:
+    """The user's count of traces: what it would be without a twin."""
+    count = type(function).experimental_get_tracing_count
+    return max([count(function), *(count(twin.function) for twin in counted.get(function, {}).values())])
+
+
 class Twins:
     """The doors at which Python calls a `tf.function`, builds a tf.data function, or is called by a py_function."""
 
@@ -89,9 +108,8 @@ class Twins:
         self.patches = internals.Patches()
         self.twins: weakref.WeakKeyDictionary[Any, dict[bool, Twin]] = weakref.WeakKeyDictionary()
         self.clones: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.met: weakref.WeakKeyDictionary[Any, tuple[int, frozenset[Place], bool]] = weakref.WeakKeyDictionary()
+        self.met: weakref.WeakKeyDictionary[Any, Met] = weakref.WeakKeyDictionary()
         self.local = Local()
-        self.counted = False
 
     def install(self) -> None:
         """Stand at the doors.  Idempotent; `remove` undoes it."""
@@ -105,23 +123,31 @@ class Twins:
     def remove(self) -> None:
         """Leave the doors and forget the twins."""
         self.patches.remove()
-        self.counted = False
+        for function in list(self.twins):
+            counted.pop(function, None)
+            vars(function).pop(COUNT, None)
         self.twins.clear()
 
     def calling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """`Function.__call__`, choosing between the user's function and its twin."""
+        """`Function.__call__`, choosing between the user's function and its twin.
+
+        What is asked at every call of the program is asked without detours: each function called on the way costs
+        about a microsecond between the steps of a training loop.
+        """
+        route = self.router(original)
+        run_eagerly = internals.runs_functions_eagerly()
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             trace = sys.gettrace()
             if trace is None:
-                return self.route(original, function, args, kwargs)
+                return route(function, args, kwargs)
             sys.settrace(None)  # bdb finds nothing in TensorFlow's own Python, and costs as much as a small step
             before, self.local.trace = self.local.trace, trace
-            if not self.needs.is_own_trace(trace) or internals.functions_run_eagerly():
+            if not self.needs.is_own_trace(trace) or run_eagerly():
                 sys.settrace(trace)
             try:
-                return self.route(original, function, args, kwargs)
+                return route(function, args, kwargs)
             finally:
                 self.local.trace = before
                 if sys.gettrace() is None and not self.needs.is_idle_trace(trace):
@@ -129,53 +155,59 @@ class Twins:
 
         return call
 
-    def route(self, original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a `tf.function`, or its twin where a breakpoint, a step or a late watch needs one."""
-        __tracebackhide__ = True
-        if self.is_aside():
-            return original(function, *args, **kwargs)
-        if self.needs.at_prompt():
-            if internals.is_parallel_for(function):  # vectorized_map and jacobian have no eager form
-                need_another_thread()
+    def router(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What calls a `tf.function`, or its twin where a breakpoint, a step or a late watch needs one."""
+        eagerly, local, needs = internals.eagerly(), self.local, self.needs
+
+        def route(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            __tracebackhide__ = True
+            if local.aside:
                 return original(function, *args, **kwargs)
-            return function._python_function(*args, **kwargs)
-        if function in self.clones:
-            return original(function, *args, **kwargs)
-        if not internals.executing_eagerly():
-            tracer = self.active_tracer() if internals.current_graph() is not None else None  # a saver's, TF1's: none
-            if tracer is None or not self.is_concerned(function, tracer.armed):
+            if needs.at_prompt and threading.get_ident() in needs.at_prompt:
+                return self.call_at_prompt(original, function, args, kwargs)
+            if not eagerly():
+                return original(self.traced_as(function), *args, **kwargs)
+            armed = needs.stepping()
+            if not self.is_concerned(function, armed) or internals.functions_run_eagerly():
+                needs.called(function, args, kwargs, None)
                 return original(function, *args, **kwargs)
-            twin = self.twin(function, tracer.armed)
-            return original(twin.function, *args, **kwargs)
-        armed = self.needs.stepping()
-        if internals.functions_run_eagerly() or not self.is_concerned(function, armed):
-            self.needs.called(function, args, kwargs, None)
+            twin = self.twin(function, armed, needs.retraced)
+            needs.called(function, args, kwargs, twin.function)
+            with self.tracing(armed, twin):
+                return original(twin.function, *args, **kwargs)
+
+        return route
+
+    def call_at_prompt(
+        self, original: Callable[..., Any], function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that the user evaluates at a prompt: it is run eagerly, for what it runs must not stop again."""
+        if internals.is_parallel_for(function):  # vectorized_map and jacobian have no eager form
+            need_another_thread()
             return original(function, *args, **kwargs)
-        twin = self.twin(function, armed, self.needs.retraced)
-        self.needs.called(function, args, kwargs, twin.function)
-        with self.tracing(armed, twin):
-            return original(twin.function, *args, **kwargs)
+        return function._python_function(*args, **kwargs)
 
-    def count_once(self) -> None:
-        """Count traces as the user does from now on; not without a twin, for TensorFlow asks at every call."""
-        if not self.counted:
-            self.counted = True
-            self.patches.replace(internals.function_class(), "experimental_get_tracing_count", self.counting)
+    def traced_as(self, function: Any) -> Any:
+        """The function, called from one that is being traced, or its twin where that holds hooks too."""
+        tracer = self.active_tracer() if internals.current_graph() is not None else None  # a saver's, TF1's: none
+        if tracer is None or not self.is_concerned(function, tracer.armed):
+            return function
+        return self.twin(function, tracer.armed).function
 
-    def counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The user's count of traces: what it would be without a twin."""
+    def count_once(self, function: Any) -> None:
+        """Count the function's traces as the user does from now on.
 
-        def experimental_get_tracing_count(function: Any) -> int:
-            twins = self.twins.get(function, {}).values()
-            return max([original(function), *(original(twin.function) for twin in twins)])
-
-        return experimental_get_tracing_count
+        Not by a door at its class: TensorFlow asks twice at every call, of every function.
+        """
+        if function not in counted:
+            counted[function] = self.twins[function]
+            vars(function)[COUNT] = MethodType(tracing_count, function)
 
     def building(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The tracing of a tf.data function: it gets its hooks at once, for it has no later door."""
 
         def init(wrapper: Any, *args: Any, **kwargs: Any) -> None:
-            at_prompt = self.needs.at_prompt()
+            at_prompt = threading.get_ident() in self.needs.at_prompt
             if at_prompt and "reduce()" in args:
                 need_another_thread()
             wanted = self.needs.breakpoints() and not at_prompt and not is_exporting(sys._getframe(1))
@@ -231,23 +263,25 @@ class Twins:
 
     def is_concerned(self, function: Any, armed: bool) -> bool:
         """Whether a call may meet a breakpoint: one that was traced tells by the lines that its ops come from."""
-        places = self.needs.breakpoints()
+        places, known = self.needs.breakpoints(), self.met.get(function)
+        if known is None or known[0] is not places or known[1] != internals.trace_count(function):
+            known = self.met[function] = (places, *self.looked_at(function, places))
+        return known[2] or (armed and not known[3])
+
+    def looked_at(self, function: Any, places: frozenset[Place]) -> tuple[int, bool, bool]:
+        """How often a function was traced, whether it may meet a breakpoint, whether it is a twin, which never does."""
         count = internals.trace_count(function)
-        if armed or not places or count == 0:
-            return armed or bool(places)
-        known = self.met.get(function)
-        if known is None or known[:2] != (count, places):
-            lines = tracedlines.user_lines(internals.traced_graphs(function))
-            known = (count, places, any(tracedlines.meets(lines, place) for place in places))
-            self.met[function] = known
-        return known[2]
+        if function in self.clones or not places or count == 0:
+            return count, bool(places) and function not in self.clones, function in self.clones
+        lines = tracedlines.user_lines(internals.traced_graphs(function))
+        return count, any(tracedlines.meets(lines, place) for place in places), False
 
     def twin(self, function: Any, armed: bool, retraced: Callable[[Any], None] = lambda function: None) -> Twin:
         """The function's twin for the present breakpoints, made when there is none that serves."""
         places = self.needs.breakpoints()
         twins = self.twins.setdefault(function, {})
         if armed not in twins or not twins[armed].serves(places):
-            self.count_once()
+            self.count_once(function)
             if internals.trace_count(function) or twins:
                 retraced(function)
             clone = function._clone(function._python_function)

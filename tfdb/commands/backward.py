@@ -144,7 +144,7 @@ class BackwardCommands(PromptBase):
         hook = self.session.planter.hook_of(hit)
         if hook is None or hit is None:
             raise TfdbError("this stop is in no graph that could be run again")
-        calls = [call.given for call in reversed(list(self.session.door.active))]
+        calls = list(reversed(list(self.session.door.active)))
         return passgrads.Pass(hook, hit.carried(hook), executions.reaching(calls, hook))
 
     def show_of_pass(self, found: Sequence[tuple[str, Any]]) -> None:

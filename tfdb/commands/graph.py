@@ -157,7 +157,7 @@ class GraphCommands(PromptBase):
     def traces_text(self, function: Any, python: list[Any], width: int) -> str:
         """The traces of one tf.function with the lines of `python` that run only while it is traced; "" of none."""
         twins = self.twins_of(function)
-        running = traces.running_calls([function, *twins], [call.function for call in list(self.session.door.active)])
+        running = traces.running_calls([function, *twins], [call.name for call in list(self.session.door.active)])
         made = traces.history(function, twins, self.session.traces, running)
         if not made:
             return ""

@@ -52,7 +52,7 @@ class NodeCommands(PromptBase):
     def execution_at(self, stop: Any, hook: Any) -> executions.Execution:
         """The execution around a stop in a graph, or at the gate of a step."""
         door = self.session.door
-        calls = [call.given for call in reversed(list(door.active))]
+        calls = list(reversed(list(door.active)))
         if stop.tracing:
             return trippedsteps.being_traced([value for frame in stop.live[::-1] for value in frame.locals.values()])
         if stop.trip is not None:
