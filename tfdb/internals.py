@@ -290,16 +290,20 @@ def call_in_branch(callback: Callable[..., Any], tensors: Sequence[Any]) -> Any:
 def unless(fine: Any, otherwise: Callable[[], Any]) -> Any:
     """A bool tensor for what has to wait: true at once where `fine` is, else what `otherwise()` makes in its branch.
 
-    The branch stays a function: taken apart into switches, as TensorFlow does of itself, it would cost an op at every
-    step for each tensor that it takes.  Only switches leave tensors on their devices, so with accelerators they stay.
+    What the branch does stays a function: TensorFlow takes branches apart into ops, and each of them costs something
+    at every step, if only to be passed over.  The branch itself is taken apart as usual, for TensorFlow's optimizer
+    may drop the order of what waits for one that is not (a gradient of a gradient under Adam).
     """
     import tensorflow as tf
 
-    passed = tf.cond(fine, lambda: tf.constant(True), otherwise)
-    if all(device.device_type == "CPU" for device in tf.config.list_logical_devices()):
-        branch = passed.op if passed.op.type in BRANCH_OPS else passed.op.inputs[0].op
-        private("ops.control_flow_util_v2", "maybe_set_lowering_attr")(branch, lower_using_switch_merge=False)
-    return passed
+    def whole() -> Any:
+        passed = tf.cond(fine, lambda: tf.constant(True), otherwise)
+        if all(device.device_type == "CPU" for device in tf.config.list_logical_devices()):
+            branch = passed.op if passed.op.type in BRANCH_OPS else passed.op.inputs[0].op
+            private("ops.control_flow_util_v2", "maybe_set_lowering_attr")(branch, lower_using_switch_merge=False)
+        return passed
+
+    return tf.cond(fine, lambda: tf.constant(True), whole)
 
 
 def left_out(pfor_input: Any) -> Any:
