@@ -20,6 +20,7 @@ from . import (
     internals,
     internals_gate,
     internals_gradients,
+    internals_keras,
     internals_layers,
     internals_numerics,
     replaying,
@@ -131,6 +132,8 @@ def calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 return compiled.graph_call(original, self, args, kwargs)
             return original(self, *args, **kwargs)
         call = gate.calls.enter(self, args, kwargs)
+        if call is not None:
+            call.settings = internals_keras.thread_settings()
         if local.skipping is not None:
             skips.around_call(call)
         try:

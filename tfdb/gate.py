@@ -192,7 +192,7 @@ class Gate:
             if not trip.watch.selective and not self.count(trip.watch):
                 return
             try:
-                settings = trip.call.settings if trip.call is not None else {}
+                settings = (trip.call.settings if trip.call is not None else None) or {}
                 with self.quiet(), internals_gate.eager_functions(), internals_keras.settings_of(settings):
                     self.on_trip(trip)
             except Quit as meant:

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -19,7 +19,7 @@ def thread_settings() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def settings_of(other: dict[str, Any]) -> Iterator[None]:
+def settings_of(other: Mapping[str, Any]) -> Iterator[None]:
     """Within the block this thread has another one's settings, as they are now, where it has none of its own."""
     own = thread_settings()
     lent = [] if own is other else [name for name in other if name not in own]

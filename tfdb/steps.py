@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from . import internals, internals_errors, internals_gate, internals_keras
+from . import internals, internals_errors, internals_gate
 
 SMALL = 1 << 16  # elements, up to which a variable's value at the step's start is kept
 MARK = "_tfdb_step"
@@ -84,7 +84,8 @@ class Step:
 class Call:
     """A graph function that Python is running now: its real arguments and the frame that called it.
 
-    `settings` are Keras' for the calling thread; `undo` is what to do when the call is over.
+    `settings` are Keras' for the calling thread, where the caller notes them; `undo` is what to do when the call is
+    over.
     """
 
     function: Any
@@ -93,7 +94,7 @@ class Call:
     thread: int
     frame: FrameType
     number: int
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] | None = None
     undo: Callable[[], None] | None = None
 
 
@@ -128,8 +129,7 @@ class Calls:
         depth.inside = True
         key = id(getattr(function, "python_function", function))  # a call goes to a clone where it is to stop
         number = self.numbers[key] = self.numbers.get(key, 0) + 1
-        settings = internals_keras.thread_settings()
-        call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number, settings)
+        call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number)
         self.active.append(call)
         return call
 
