@@ -344,6 +344,14 @@ def test_under_xla_the_step_over_the_limit_is_found_and_left_out(crossings: Cros
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["grad.max:kernel", "update", "loss"])
+def test_every_form_finds_its_step_under_xla(crossings: Crossings, form: str) -> None:
+    limit, steps = limit_of(plain_training("adam")[form])
+    crossings.start(f"{form} > {limit}")
+    by_fit("adam", jit_compile=True)
+    assert crossings.steps[0] == steps[0]
+
+
 def test_it_stops_before_the_weights_change(crossings: Crossings) -> None:
     crossings.start("grad > 0")
     w = tf.Variable([1.0, 2.0], name="w")

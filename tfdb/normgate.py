@@ -313,6 +313,7 @@ class NormWatch:
             for original, method, variable, value, args, kwargs in waiting:
                 value = kept(variable, value, method, both(scope.good, good))
                 original(variable, value, *args, **kwargs)
+        scope.good = both(scope.good, good)  # a step that is left out is not counted
 
     def by_hand(self, variable: Any, value: Any, method: str, frame: Any) -> Any:
         """A value that the program itself writes to a variable, after the gate of the gradients it comes of."""
