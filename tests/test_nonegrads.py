@@ -16,6 +16,41 @@ from tfdb.watching import Watching
 HEAD = "import keras\nimport numpy as np\nimport tensorflow as tf\n\n"
 
 LOST = {
+    "numpy_in_a_function_that_has_returned": """
+w = tf.Variable([[1.], [2.]])
+def forward(x):
+    z = x @ w + 1.
+    z = np.maximum(z, 0.)  #!
+    return tf.convert_to_tensor(z)
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(forward(tf.ones([3, 2])) ** 2)
+tape.gradient(loss, [w])
+""",
+    "numpy_behind_a_layer_in_a_method": """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.d = keras.layers.Dense(3); self.e = keras.layers.Dense(1)
+    def features(self, x):
+        h = self.d(x)
+        scaled = h * 2.
+        return np.asarray(scaled)  #!
+    def call(self, x):
+        return self.e(self.features(x))
+net = Net(); net(tf.ones([2, 3]))
+with tf.GradientTape() as tape:
+    loss = tf.reduce_mean(net(tf.ones([2, 3])) ** 2)
+tape.gradient(loss, net.d.trainable_variables)
+""",
+    "numpy_under_the_name_of_the_tensor": """
+w = tf.Variable([[1.], [2.]])
+with tf.GradientTape() as tape:
+    z = tf.matmul(tf.ones([4, 2]), w)
+    z = np.tanh(z)  #!
+    count = np.prod(z.shape)
+    loss = tf.reduce_sum(z) / count
+tape.gradient(loss, w)
+""",
     "slice_assign": """
 w = tf.Variable([1., 2.])
 kept = tf.Variable(tf.zeros([4]), trainable=False)

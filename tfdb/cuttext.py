@@ -64,7 +64,10 @@ OF_KIND: dict[str, tuple[str, str]] = {
                  "update the variable in place: assign, assign_sub"),
     "custom": ("the custom gradient of {op} gives None here", "return a gradient for each input from it"),
     "used": ("this tape was used up by an earlier gradient", "open it with tf.GradientTape(persistent=True)"),
-    "empty": ("there is no trainable variable to take a gradient for", "set trainable=True on what is to learn"),
+    "empty": (
+        "there is no trainable variable to take a gradient for",
+        "set trainable=True on what is to learn; a model that was not built yet has no variables: call it once before",
+    ),
     "unseen": ("the ops behind this loss ran before `watch none` was on, so where the path ends is not known",
                "go on with `c` to a stop in the next step, which is seen from its beginning, and ask again"),
     "linear": ("{name} is not in the first gradient: the loss is linear in it, and what is zero everywhere "

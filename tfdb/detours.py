@@ -55,6 +55,34 @@ def detours(function: ast.AST) -> Iterator[Detour]:
             yield Detour(call.lineno, target.id, names(call.args))
 
 
+def of_what(file: str, line: int, last: int | None) -> Detour | None:
+    """The first call of numpy's, up to line `last` of the same function, that is given what a line computes."""
+    function = function_at(file, line)
+    if function is None:
+        return None
+    known = {name for at, targets, _ in assignments(function) if at[0] <= line <= at[1] for name in targets}
+    calls = [each for each in detours(function) if each.text.partition(".")[0] in NUMPY]
+    calls = [each for each in calls if each.line >= line and (last is None or each.line <= last)]
+    for (start, _), targets, read in assignments(function):
+        if start <= line:
+            continue
+        if any(call.line == start and known & set(call.names) for call in calls):
+            break
+        known |= set(targets) if known & set(read) else set()
+    return next((call for call in calls if call.line == line or known & set(call.names)), None)
+
+
+def assignments(function: ast.AST) -> list[tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]]:
+    """The assignments of a function in order: first and last line, the names that are set, those that are read."""
+    found = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            made = tuple(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+            found.append(((node.lineno, node.end_lineno or node.lineno), made, names([node.value])))
+    return sorted(found)
+
+
 def names(nodes: list[ast.Call] | list[ast.expr]) -> tuple[str, ...]:
     """The plain names that some expressions read."""
     return tuple(dict.fromkeys(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)))

@@ -20,6 +20,7 @@ from .sites import key_of
 from .taperecords import Read, Recording
 from .varnames import UNNAMED, name_of
 
+MOST_LINES = 8  # that are looked behind for a call of numpy's
 MOST_APART = 16  # lost gradients that are each looked into
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
@@ -269,10 +270,24 @@ class Inquiry:
         names = {n for n, v in frame.f_locals.items() if getattr(v, "_id", None) in keys}
         if here is not None and (found := nearest(here, first, names)):
             return found
+        if (found := self.after_the_last(keys, here)) is not None:
+            return found
         for _, node in self.cone.roots():
             line = self.flow.line(node) if node is not None and node.op else None
             if line is not None and line.function != "<module>" and (found := nearest(line, 0, None)):
                 return found
+        return None
+
+    def after_the_last(self, keys: set[int], here: UserLine | None) -> tuple[UserLine, str] | None:
+        """A call of numpy's behind one of the last lines that computed from the sources, on what that line made."""
+        began = self.question.recording.began if self.question.recording else 0
+        ops = {op.number: op for op in list(self.log.ops.values()) if op.number > began and keys & set(op.outputs)}
+        lines = dict.fromkeys(ops[number].line for number in sorted(ops, reverse=True))
+        for line in [each for each in lines if each is not None][:MOST_LINES]:
+            inside = here is not None and (here.file, here.function) == (line.file, line.function)
+            last = here.line if here is not None and inside else None
+            if (detour := detours.of_what(line.file, line.line, last)) is not None:
+                return UserLine(line.file, detour.line, line.function), detour.text
         return None
 
     def learns_at_all(self) -> bool:
