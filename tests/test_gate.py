@@ -381,3 +381,28 @@ def test_every_weight_waits_until_the_look_at_a_trip_is_over(watched: Watched, o
     assert seen
     for weight, at_stop in zip(before, seen[0], strict=True):
         np.testing.assert_array_equal(weight, at_stop)
+
+
+def test_at_a_healthy_step_a_gate_costs_one_op_however_much_a_trip_would_do(watched: Watched) -> None:
+    @tf.function
+    def step(variables: list[tf.Variable], x: tf.Tensor) -> None:
+        for variable in variables:
+            variable.assign_sub(x)
+        optimizer.apply([x + float(n) for n in range(len(variables))], variables)
+
+    watched.start("nan")
+    optimizer = keras.optimizers.SGD(0.1)
+    variables = [tf.Variable(0.0) for _ in range(5)]
+    optimizer.build(variables)
+    graph = step.get_concrete_function(variables, tf.TensorSpec([])).graph
+    gates = [op for op in graph.get_operations() if op.type == "If" and "tfdb_gate" in op.name]
+    assert gates
+    for op in gates:
+        branch = graph._get_function(op.get_attr("else_branch").name).graph
+        assert [
+            each.type
+            for each in branch.get_operations()
+            if not each.type.startswith(("Placeholder", "Identity", "NoOp"))
+        ] == ["If"]
+        inner = next(each for each in branch.get_operations() if each.type == "If")
+        assert op.get_attr("_lower_using_switch_merge") and not inner.get_attr("_lower_using_switch_merge")

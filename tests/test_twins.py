@@ -63,6 +63,26 @@ def test_a_function_traced_before_stops_and_the_retrace_is_said_once() -> None:
     assert not hooked(first)
 
 
+def test_traces_are_counted_as_the_user_does_by_the_function_alone_and_only_while_it_has_a_twin() -> None:
+    first, second = make()
+    kept, seen = type(first).experimental_get_tracing_count, []
+
+    def program() -> None:
+        first(tf.constant(1.0))
+        second(tf.constant(1.0))
+        tfdb.set_trace()
+        first(tf.constant(2.0))
+        first(tf.constant([1.0]))
+        second(tf.constant(1.0))
+        seen.append([each.experimental_get_tracing_count() for each in (first, second)])
+        seen.append(["experimental_get_tracing_count" in vars(each) for each in (first, second)])
+
+    play(program, "b first", "c", "c", "c")
+    assert seen == [[2, 1], [True, False]]
+    assert type(first).experimental_get_tracing_count is kept
+    assert "experimental_get_tracing_count" not in vars(first)
+
+
 def test_functions_that_meet_no_breakpoint_are_not_traced_again() -> None:
     first, second = make()
 
