@@ -479,3 +479,54 @@ def test_step_goes_along_a_datasets_functions_from_the_first_that_held_a_breakpo
         c                         | result [3.5, 6.5]
         """,
     )
+
+
+def in_numpy(v: Any) -> Any:
+    three = v * 3.0
+    return three
+
+
+@tf.function
+def calls_numpy(x: Any) -> Any:
+    y = tf.numpy_function(in_numpy, [x], tf.float32)
+    return y * 2.0
+
+
+def run_calls_numpy() -> None:
+    tfdb.set_trace()
+    result = calls_numpy(tf.constant(1.5))
+    print("result", float(result))
+
+
+def test_step_out_of_python_that_a_graph_calls_goes_on_behind_the_graphs_call() -> None:
+    walk(
+        run_calls_numpy,
+        """
+        b in_numpy       | Breakpoint 1 at ...
+        c                | in_numpy: three = v * 3.0
+        n                | in_numpy: return three
+        n                | --Return-- / in_numpy: return three
+        n                | run_calls_numpy: print("result", float(result))
+        p float(result)  | 9.0
+        cl 1             | Deleted breakpoint 1 at ...
+        c                | result 9.0
+        """,
+    )
+
+
+def test_step_out_of_python_that_a_planted_function_calls_goes_on_in_that_function() -> None:
+    walk(
+        run_calls_numpy,
+        """
+        b in_numpy       | Breakpoint 1 at ...
+        b calls_numpy    | Breakpoint 2 at ...
+        c                | calls_numpy: y = tf.numpy_function(in_numpy, [x], tf.float32)
+        c                | in_numpy: three = v * 3.0
+        r                | --Return-- / in_numpy: return three
+        s                | calls_numpy: return y * 2.0
+        p float(y)       | 4.5
+        n                | --Return-- / calls_numpy: return y * 2.0
+        n                | run_calls_numpy: print("result", float(result))
+        c                | result 9.0
+        """,
+    )

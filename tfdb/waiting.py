@@ -174,14 +174,26 @@ class Waiting(PromptBase):
             sys.settrace(None)
             return None
         try:
-            return super().trace_dispatch(frame, event, arg)
+            traced = super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
             sys.settrace(None)
             raise self.quit_of(frame) from None
+        if event == "return" and self.is_stepping() and internals.in_py_function(frame) and not has_callers(frame):
+            self.session.step_into()  # the graph goes on, or, after it, the line that called it
+            self._set_stopinfo(self.botframe, None, -1)
+        return traced
 
     def is_out_of_sight(self, filename: str) -> bool:
         """Whether stepping leaves a file out: a library's, or text that exists nowhere (namedtuple, dataclasses)."""
         return is_hidden(filename) or is_nowhere(filename)
+
+
+def has_callers(frame: FrameType) -> bool:
+    """Whether code of the user's called this frame, on its thread."""
+    outer = frame.f_back
+    while outer is not None and not is_user(outer.f_code.co_filename):
+        outer = outer.f_back
+    return outer is not None
 
 
 def keep_locals(frame: FrameType) -> None:
