@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from .taperecords import Read, Recording
 from .varnames import UNNAMED, name_of
 
 MOST_LINES = 8  # that are looked behind for a call of numpy's
-MOST_APART = 16  # lost gradients that are each looked into
 PYTHON = "python-value"  # the value went through plain Python: numpy(), float(), an `if`
 
 
@@ -361,29 +359,6 @@ def answers(question: Question, log: tapes.TapeLog) -> Answer | None:
         names = tuple(question.names[i] for i in question.lost)
         return Answer(Cut("unseen"), sites.user_line(question.frame), names)
     return Inquiry(question, log).answer()
-
-
-def apart(question: Question, answer: Answer, log: tapes.TapeLog) -> Answer:
-    """The answer on gradients that are lost by way of Python, or by no path, without those lost in another way."""
-    if answer.cut.kind not in (PYTHON, "disconnected") or not 1 < len(question.lost) <= MOST_APART:
-        return answer
-    alone = [answers(dataclasses.replace(question, lost=[index]), log) for index in question.lost]
-    if None in alone or not any(each is not None and alike(each, answer) for each in alone):
-        return answer
-    kinds: dict[Any, list[Answer]] = {}
-    for each in alone:
-        if each is not None:
-            kinds.setdefault((each.cut.kind, each.line), []).append(each)
-    groups = [
-        dataclasses.replace(each[0], names=tuple(n for one in each for n in one.names)) for each in kinds.values()
-    ]
-    mine = next(each for each in groups if alike(each, answer))
-    return dataclasses.replace(answer, names=mine.names, others=tuple(each for each in groups if each is not mine))
-
-
-def alike(one: Answer, other: Answer) -> bool:
-    """Whether two answers blame the same line for the same."""
-    return (one.cut.kind, one.line) == (other.cut.kind, other.line)
 
 
 def names_of(sources: Iterable[Any], frame: FrameType | None) -> list[str]:

@@ -6,6 +6,7 @@ or when the watch names it with `in REGEX`.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from .report import Frame, Report, UserLine
 from .tripreports import Origin
 
 RAISED = object()
+MOST_APART = 16  # lost gradients that are each looked into
 DETAILS = {"used": "first used at ", "python": "inside, the value is lost at "}
 OnStop = Callable[[Trip, Origin], None]
 
@@ -231,6 +233,29 @@ def facts_of(question: Question, answer: Answer) -> CutFacts:
     )
 
 
+def apart(question: Question, answer: Answer) -> Answer:
+    """The answer on gradients that are lost by way of Python, or by no path, without those lost in another way."""
+    if answer.cut.kind not in (lostgrads.PYTHON, "disconnected") or not 1 < len(question.lost) <= MOST_APART:
+        return answer
+    alone = [lostgrads.answers(dataclasses.replace(question, lost=[index]), tapes.log) for index in question.lost]
+    if None in alone or not any(each is not None and alike(each, answer) for each in alone):
+        return answer
+    kinds: dict[Any, list[Answer]] = {}
+    for each in alone:
+        if each is not None:
+            kinds.setdefault((each.cut.kind, each.line), []).append(each)
+    groups = [
+        dataclasses.replace(each[0], names=tuple(n for one in each for n in one.names)) for each in kinds.values()
+    ]
+    mine = next(each for each in groups if alike(each, answer))
+    return dataclasses.replace(answer, names=mine.names, others=tuple(each for each in groups if each is not mine))
+
+
+def alike(one: Answer, other: Answer) -> bool:
+    """Whether two answers blame the same line for the same."""
+    return (one.cut.kind, one.line) == (other.cut.kind, other.line)
+
+
 def named(names: Sequence[str]) -> str:
     """The first of some names, and how many more there are; "" for none."""
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
@@ -246,7 +271,7 @@ def note(question: Question, other: Answer) -> str:
 
 def report(question: Question, answer: Answer) -> Report:
     """The report on lost gradients."""
-    answer = lostgrads.apart(question, answer, tapes.log)
+    answer = apart(question, answer)
     cause, fix = worded(facts_of(question, answer))
     notes = [text for each in answer.others if (text := note(question, each))]
     if answer.detail is not None:
