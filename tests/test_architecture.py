@@ -32,7 +32,7 @@ ROWS = {
         "callsites", "ordering", "readers", "generated", "opbreaks",
         "tripreports", "pathways", "numericfaults", "doors", "elements",
         "replicas", "turns", "steps", "writes", "compiled", "eagerly", "varnames", "pipelines", "imports", "watching",
-        "recorder", "replaying", "opwise", "skips", "told", "near",
+        "recorder", "replaying", "opwise", "masks", "skips", "told", "near",
         "sites", "tapes", "taperecords", "asked", "flows", "lostgrads", "nonegrads",
         "norms", "normgate", "normcalls", "normscopes", "normlook", "normexpr", "normslopes", "normreport",
         "gradhistory", "gradrows",

@@ -27,9 +27,9 @@ _LATER = frozenset(
     edges elements evaluation evidence executions explain explanations explanations_data failures flows
     forwardops forwards frozen gate gradhistory gradrows gradtable graphdot graphrecords graphs graphtext halted
     internals_datasets internals_errors internals_events internals_gradients internals_norms
-    internals_numerics kerasfacts leaks listing lostgrads misuses near nonegrads normexpr normgate normlook normreport
-    norms normscopes normslopes numericfaults operands opwise origin origins passgrads pathways pipelines plots
-    postmortem probes reach rebuild recorder refetch render replay replaying replicas repro rerun retrace
+    internals_numerics kerasfacts leaks listing lostgrads masks misuses near nonegrads normexpr normgate normlook
+    normreport norms normscopes normslopes numericfaults operands opwise origin origins passgrads pathways pipelines
+    plots postmortem probes reach rebuild recorder refetch render replay replaying replicas repro rerun retrace
     retracetext scenes screens sites skips sources state steps steptraces structures summarize symbols taperecords tapes
     tensors thresholds told traceable tracingonly trippedsteps tripreports turns uncaught values varnames watching
     watchstops writes

@@ -69,6 +69,7 @@ class Trip:
     xla: bool = False
     gradients: Sequence[tuple[str, Any]] = ()  # what is to be applied, by the names of the variables; None is kept
     again: bool = False  # `gradients` are those of the step run again
+    masked: bool = False  # the program keeps the bad values from the weights itself
     began: Step | None = None  # the step that `values` are of, where the gate is a threshold's
 
     @property
@@ -224,6 +225,7 @@ def plant(place: Place, tensors: Sequence[Any], gradients: Sequence[Any] = ()) -
     if not gate.judges_values:
         return tf.constant(True)
     step.gates += 1
+    step.updates = step.updates or place.kind in UPDATING
     place.number = step.gates
     place.spot = steps.spot()
     with internals_callbacks.without_op_callbacks(), tf.name_scope("tfdb_gate"):

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from . import blame, causes, eagerly, internals_callbacks, internals_gate, recorder, steps
+from . import blame, causes, eagerly, internals_callbacks, internals_gate, masks, recorder, steps
 from .conditions import badness, worst
-from .gate import RATE, Trip
+from .gate import RATE, Trip, is_run
 from .opwise import CompiledOps
 from .origin import Finding, Log, find_all, sources
 from .pathways import argument_name, around, blamed, name_of_dtype, named, path
@@ -38,6 +38,7 @@ from .tripreports import (
 
 MOST_ORIGINS = 8  # looked at in one step, when a watch leaves the first ones out: each takes one more eager pass
 MOST_DRAWS, DRAWING = 20, 10.0  # passes, seconds: how long new random numbers are tried
+MASKED = "the program tests for bad values itself and keeps them from the weights"
 CLEAN = "the step ran clean when it was run again eagerly"
 
 
@@ -123,6 +124,9 @@ def by_pass(trip: Trip, first: Outcome, again: Replay, accept: Callable[[Report]
         trip.notes += [said] if (said := other_gradients(trip, first.run)) else []
     if first.error is not None:
         return of_error(trip, first)
+    if masks.is_masked(trip, first) and not is_run(trip.place):  # step after step, it is a fault
+        trip.masked = True
+        return without_replay(trip, MASKED)
     findings = pick_all(first)
     if trip.place.kind == "variable" and (not findings or findings[0].index is None):
         return of_load(trip)
@@ -208,7 +212,7 @@ def pick_all(outcome: Outcome) -> list[Finding]:
     run = outcome.run
     outputs = [v for v in tf.nest.flatten(outcome.outputs, expand_composites=True)]
     ends = [run.losses, run.targets, outputs, run.written]
-    if run.where == "update":
+    if run.where == "update" and not any(kind_of(gradient) for _, gradient in run.gradients):
         ends = [run.targets]
     found: dict[Finding, None] = {}
     for number, tensors in enumerate(ends):

@@ -39,8 +39,8 @@ class Pass:
     """One eager pass: the bad values met at doors, and every variable's value before this pass wrote to it.
 
     `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
-    to be applied, by the names of their variables, `written` bad values that went into small state.  `updating` says
-    that the gate that tripped was the update's, so optimizers compute theirs.
+    to be applied, by the names of their variables, `updates` how often finite values were written, `written` bad values
+    that went into small state.  `updating` says that the gate that tripped was the update's, so optimizers compute theirs.
     `differentiated` are the ranges of ops that tapes ran for their gradients.
     `rereads` lets iterators that this pass made (`begun`) read their datasets, until the time `reading_until`; what
     they give goes to `take`.
@@ -54,6 +54,7 @@ class Pass:
     written: list[Any] = field(default_factory=list)
     where: str = ""
     names: list[str] = field(default_factory=list)
+    updates: int = 0
     watched: int = 0
     gradients: list[tuple[str, Any]] = field(default_factory=list)
     kept: dict[int, tuple[Any, Any]] = field(default_factory=dict)
@@ -153,6 +154,7 @@ def apply(
     run.gradients = list(zip(names, gradients, strict=False))
     if run.look(gradients, names, "gradient"):
         raise Reached
+    run.updates += 1
     if run.updating:
         compute_update(run, original, optimizer, pairs if pairs is not None else gradients, variables, args, kwargs)
     return getattr(optimizer, "iterations", None)
@@ -187,9 +189,12 @@ def assign(original: Callable[..., Any], method: str, variable: Any, value: Any,
     if run.collecting is None and (variable.trainable or not steps.is_small(variable)):
         if run.look([value], [name_of(variable)], "update"):
             raise Reached
+        run.updates += bool(variable.trainable)
         return variable
     if kind_of(value):
         run.written.append(dense(value))
+    else:
+        run.updates += 1
     run.keep(variable)
     return original(variable, value, *args, **kwargs)
 

@@ -40,6 +40,7 @@ class Step:
     pending: list[tuple[Any, Any, str]] = field(default_factory=list)
     inner: bool = False
     gates: int = 0
+    updates: bool = False
     drawn: list[Any] = field(default_factory=list)
     xla: bool = False
     losses: list[tuple[Any, Any]] = field(default_factory=list)

@@ -10,8 +10,20 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
-from . import conditions, doors, internals, internals_numerics, nonegrads, normreport, replay, thresholds
+from . import (
+    conditions,
+    doors,
+    internals,
+    internals_numerics,
+    masks,
+    nonegrads,
+    normreport,
+    replay,
+    thresholds,
+    tripreports,
+)
 from .conditions import Watch
 from .gate import UPDATING, Trip, gate
 from .imports import ImportWatch
@@ -43,6 +55,7 @@ class Watching:
         self.searching = searching
         self.watches: list[Watch] = []
         self.importing: ImportWatch | None = None
+        self.masked: list[Any] = []  # the gates of which it has been said
         self.recording = False  # all columns of `grads`
         self.silent = False  # note the first origin of a NaN, and stop for nothing
         self.noted: Origin | None = None
@@ -96,28 +109,41 @@ class Watching:
 
     def tripped(self, trip: Trip) -> None:
         """Find the origin, and say so, unless a watch leaves such origins out."""
+        origin = self.to_tell(trip)
+        if origin is not None and not self.on_stop(trip, origin):
+            told.went_on(trip, origin.report)
+
+    def to_tell(self, trip: Trip) -> Origin | None:
+        """What made the bad values of a trip; None where that is nothing to stop for."""
+        counted = trip.watch is not SILENT and not trip.watch.selective
+        if masks.is_awaited(trip):
+            gate.hits[trip.watch] = gate.hits.get(trip.watch, 0) - counted
+            return None
         if trip.watch is SILENT:
             self.noted = self.noted or self.origin_of(trip, lambda report: True)
-            return
-        if not trip.watch.selective:
+            return None
+        if counted:
             origin = self.origin_of(trip, lambda report: not is_passed(trip, report))
-            if is_written(trip, origin.report):
-                gate.hits[trip.watch] -= 1
-                return
-            if told.is_same(trip, origin.report):
-                gate.hits[trip.watch] -= 1
-                return
         else:
             origin = self.origin_of(
                 trip,
                 lambda report: not is_passed(trip, report) and gate.concerned(trip, names_of(report)) is not None,
             )
-            if is_written(trip, origin.report):
-                return
-            if told.is_same(trip, origin.report) or gate.falling_under(trip, names_of(origin.report)) is None:
-                return
-        if not self.on_stop(trip, origin):
-            told.went_on(trip, origin.report)
+        if trip.masked or is_written(trip, origin.report) or told.is_same(trip, origin.report):
+            self.say_masked(trip)
+            gate.hits[trip.watch] = gate.hits.get(trip.watch, 0) - counted
+            return None
+        passed = not counted and gate.falling_under(trip, names_of(origin.report)) is None
+        return None if passed else origin
+
+    def say_masked(self, trip: Trip) -> None:
+        """Say it once of a gate that what it sees is masked by the program."""
+        if trip.masked and trip.place not in self.masked:
+            self.masked.append(trip.place)
+            number = tripreports.step_number(trip)
+            step = f" at step {number}" if number is not None else ""
+            what = {"nan": "NaN", "inf": "infinite"}.get(trip.reason, "bad")
+            sys.stderr.write(f"\ntfdb: the loss is {what}{step}, but {replay.MASKED}: no stop\n")
 
     def origin_of(self, trip: Trip, accept: Callable[[Report], bool]) -> Origin:
         """What made the bad values of a trip: the first origin that `accept` takes, else the first."""
