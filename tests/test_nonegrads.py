@@ -16,6 +16,36 @@ from tfdb.watching import Watching
 HEAD = "import keras\nimport numpy as np\nimport tensorflow as tf\n\n"
 
 LOST = {
+    "a_variable_added_to_is_reduced_itself": """
+w = tf.Variable([1., 2.])
+kept = tf.Variable([0., 0.], trainable=False)
+with tf.GradientTape() as tape:
+    kept.assign_add(w ** 2)  #! AssignAddVariableOp
+    loss = tf.reduce_sum(kept)
+tape.gradient(loss, w)
+""",
+    "how_often_a_loop_runs": """
+w = tf.Variable(2.)
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        count = tf.cast(w * 2., tf.int32)  #! Cast
+        total = tf.constant(0.)
+        for i in tf.range(count):
+            total += tf.cast(i, tf.float32)
+    return tape.gradient(total, w)
+step()
+""",
+    "a_list_of_integers_made_in_a_loop": """
+w = tf.Variable([1.5, 2.5, 3.5])
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        y = tf.map_fn(lambda v: tf.cast(v, tf.int32), w, fn_output_signature=tf.int32)  #! Cast
+        loss = tf.reduce_sum(tf.cast(y, tf.float32))
+    return tape.gradient(loss, w)
+step()
+""",
     "numpy_in_a_function_that_has_returned": """
 w = tf.Variable([[1.], [2.]])
 def forward(x):

@@ -198,7 +198,7 @@ def depth_of(cone: Cone, node: Node) -> int:
 
 
 def back_to_floats(cone: Cone, key: Key, path: set[Key], sources: set[Key]) -> list[Cut]:
-    """Back from an integer, boolean or string tensor to the ops that made such of floating ones."""
+    """Back from an integer, boolean or string tensor, or a list of such, to the ops that made such of floating ones."""
     found: list[Cut] = []
     waiting, seen = [key], {key}
     while waiting:
@@ -207,7 +207,7 @@ def back_to_floats(cone: Cone, key: Key, path: set[Key], sources: set[Key]) -> l
             found.append(Cut("integer", dtypes=(cone.dtype(key), ""), depth=cone.depth[key]))
         for node in cone.made.get(key, ()):
             inputs = [source for source in node.inputs if source in path]
-            floats = [source for source in inputs if cone.trainable(source)]
+            floats = [source for source in inputs if cone.trainable(source) and cone.dtype(source) != "variant"]
             if floats and node.op:
                 kind = "integer" if node.op in READS else node.kind or "op"
                 before = key if kind == "integer" else floats[0]

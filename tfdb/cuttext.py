@@ -49,7 +49,10 @@ OF_KIND: dict[str, tuple[str, str]] = {
         "{op} runs Python code that TensorFlow cannot differentiate",
         "write it in TensorFlow ops, or give it a gradient with tf.custom_gradient",
     ),
-    "control": ("{op} only decides which branch is taken: no gradient leads through a condition", SMOOTH),
+    "control": (
+        "{op} only decides which branch is taken, or how often a loop runs: no gradient leads through a condition",
+        SMOOTH,
+    ),
     "assign": (
         "the value goes through a variable here ({op}), and no gradient leads back through a write",
         "use the value itself in the loss, and write the variable beside it",

@@ -144,13 +144,14 @@ class Flow:
         return [node, *self.written(made)]
 
     def written(self, made: Op) -> list[Node]:
-        """What an eager read of a variable reads: the values written last before."""
-        if not self.assigns or made.op not in READS:
+        """What an eager op reads of variables, some ops of the variable itself: the values written last before."""
+        if not self.assigns or made.op in ASSIGNS:
             return []
-        handle = made.inputs[0]
-        writes = [w for w in self.log.assigns if w.inputs[0] == handle and self.since < w.number < made.number]
-        last = since_whole([write.op for write in writes])
-        found = [(write, ASSIGNS[write.op]) for write in writes[last:]]
+        found = []
+        for handle in dict.fromkeys(made.inputs):
+            writes = [w for w in self.log.assigns if w.inputs[0] == handle and self.since < w.number < made.number]
+            last = since_whole([write.op for write in writes])
+            found += [(write, ASSIGNS[write.op]) for write in writes[last:]]
         for write, at in found:
             self.known(write.inputs[at], write.dtypes[at])
         return [Node(w.op, w.inputs[at : at + 1], made.outputs, (False,), True, "assign", w) for w, at in found]
@@ -210,11 +211,27 @@ class Flow:
             context.feeds = [[key] for key in (inputs[1:] if branches else inputs)]
             inner = [self.symbol(context, tensor) for tensor in context.graph.outputs]
             if op.type in internals.LOOP_OPS:
+                if deciding := self.deciding(op, inputs):
+                    nodes.append(Node(op.type, deciding, tuple(outputs), (False,) * len(deciding), True, "control", op))
                 for feed, back in zip(context.feeds, inner, strict=False):
                     feed.append(back)
                 nodes += [Node("", (feed,), (o,)) for o, feed in zip(outputs, inputs, strict=False)]
             nodes += [Node("", (back,), (outer,)) for outer, back in zip(outputs, inner, strict=False)]
         return nodes
+
+    def deciding(self, op: Any, inputs: list[Key]) -> tuple[Key, ...]:
+        """Which inputs of a loop, that no pass changes, decide how often it runs."""
+        test, body = (internals_gradients.function_graph(op.graph, name) for name in internals_gradients.loop_names(op))
+        if test is None or body is None:
+            return ()
+        waiting, seen = [test.outputs[0]], set()
+        while waiting:
+            tensor = waiting.pop()
+            if tensor.name not in seen:
+                seen.add(tensor.name)
+                waiting += tensor.op.inputs
+        places = zip(inputs, test.inputs, body.inputs, body.outputs, strict=False)
+        return tuple(key for key, place, inside, back in places if place.name in seen and passed_on(back) is inside)
 
     def written_in_graph(self, context: Context, op: Any, outputs: list[Key]) -> list[Node]:
         """What a read of a variable in a graph reads: the value written last before, in the same graph."""
@@ -258,6 +275,13 @@ class Flow:
             return node.place.site
         seen = self.log.in_graphs.get(node.place.graph, {}).get(node.place.name) if node.place is not None else None
         return seen[1] if seen is not None else None
+
+
+def passed_on(tensor: Any) -> Any:
+    """The tensor that Identity ops hand on."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def since_whole(writes: Sequence[str]) -> int:

@@ -163,6 +163,11 @@ def branch_names(op: Any) -> list[str]:
     return found
 
 
+def loop_names(op: Any) -> tuple[str, str]:
+    """The functions of a loop's condition and body."""
+    return op.node_def.attr["cond"].func.name, op.node_def.attr["body"].func.name
+
+
 def custom_gradient(op: Any) -> bool:
     """Whether the op's gradient is one the program defined (`tf.custom_gradient`, an override)."""
     return "_gradient_op_type" in op.node_def.attr

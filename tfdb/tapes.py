@@ -25,6 +25,7 @@ from .taperecords import Lost, Op, Read, Recording, Target
 KEPT_OPS = 1 << 17  # of eager code: far more than one step has
 KEPT_SLOPES = 1 << 12
 # Writes of variables, with the place of what is written among their inputs; all but the first keep some of the old.
+READ = "ReadVariableOp"
 ASSIGNS = {
     "AssignVariableOp": 1, "AssignAddVariableOp": 1, "AssignSubVariableOp": 1, "ResourceStridedSliceAssign": 4,
     "ResourceScatterUpdate": 2, "ResourceScatterAdd": 2, "ResourceScatterSub": 2, "ResourceScatterNdUpdate": 2,
@@ -260,6 +261,7 @@ class TapeLog:
         op = op.decode() if isinstance(op, bytes) else op
         site = blame.site_of(frame) if self.may_cut(op, inputs, outputs) else None
         line = site.line if site is not None else blame.user_line(frame)
+        self.read_unseen(inputs, tapes, frame.f_back, line)
         ids = tuple(key_of(value) for value in inputs), tuple(key_of(value) for value in outputs)
         dtypes = tuple(value.dtype for value in (*inputs, *outputs))
         made = Op(op, *ids, dtypes, next(self.numbers), tapes, line, site)
@@ -274,6 +276,17 @@ class TapeLog:
             self.assigns.append(made)
         if len(self.ops) > KEPT_OPS:
             self.forget_half()
+
+    def read_unseen(self, inputs: Any, tapes: tuple[int, ...], call: FrameType | None, line: UserLine | None) -> None:
+        """Variables that an op was given themselves: TensorFlow reads them without telling; `call` is the op's own."""
+        unknown = [value for value in inputs if key_of(value) not in self.ops and value.dtype.is_floating]
+        given = [v for v in call.f_locals.values() if hasattr(v, "handle")] if unknown and call is not None else []
+        for value in unknown:
+            fitting = [n for n, v in enumerate(given) if (v.dtype, v.shape) == (value.dtype, value.shape)]
+            if fitting:
+                handle, keys = given.pop(fitting[0]).handle, (key_of(value),)
+                dtypes = (handle.dtype, value.dtype)
+                self.ops[keys[0]] = Op(READ, (key_of(handle),), keys, dtypes, next(self.numbers), tapes, line)
 
     def forget_half(self) -> None:
         """Drop the older half of what was kept."""
