@@ -40,7 +40,7 @@ class Pass:
 
     `targets` are tensors of the last door, `losses` those that gradients were taken of, `gradients` all that were last
     to be applied, by the names of their variables, `updates` how often finite values were written, `written` bad values
-    that went into small state.  `updating` says that the gate that tripped was the update's, so optimizers compute theirs.
+    that went into small state.  `updating` says that the gate that tripped was the update's: optimizers compute theirs.
     `differentiated` are the ranges of ops that tapes ran for their gradients.
     `rereads` lets iterators that this pass made (`begun`) read their datasets, until the time `reading_until`; what
     they give goes to `take`.
