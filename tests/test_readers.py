@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from walks import walk
 
 import tfdb
-from transcripts import play, record
+from transcripts import record
 
 NONE = [tf.TensorSpec([None]), tf.TensorSpec([None])]
 
@@ -65,25 +66,14 @@ def failing(function: Callable[..., Any]) -> Callable[[], None]:
 
 
 def test_no_stop_after_the_line_whose_op_fails() -> None:
-    play(
+    walk(
         failing(mismatched),
         """
-        > ...program()
-        -> print("result", ...
-        (tfdb) b mismatched
-        Breakpoint 1 at ...
-        (tfdb) c
-        ...
-        -> first = x + 1.0
-        (tfdb) n
-        ...
-        -> second = first + y
-        (tfdb) n
-        InvalidArgumentError: ...
-        > ...program()
-        -> print("result", ...
-        (tfdb) <end>
-        Quit: 1
+        b mismatched | Breakpoint 1 at ...
+        c            | mismatched: first = x + 1.0
+        n            | mismatched: second = first + y
+        n            | InvalidArgumentError: ... / program: print("result", ...
+        q            | Quit: 1
         """,
     )
 
