@@ -16,6 +16,16 @@ from tfdb.watching import Watching
 HEAD = "import keras\nimport numpy as np\nimport tensorflow as tf\n\n"
 
 LOST = {
+    "computed_before_the_tape_and_held_by_a_function": """
+w = tf.Variable([1., 2., 3.])
+scaled = w * 2.  #! Mul
+@tf.function
+def loss_of(x):
+    return tf.reduce_sum(scaled * x)
+with tf.GradientTape() as tape:
+    loss = loss_of(tf.ones([3]))
+tape.gradient(loss, w)
+""",
     "a_variable_added_to_is_reduced_itself": """
 w = tf.Variable([1., 2.])
 kept = tf.Variable([0., 0.], trainable=False)

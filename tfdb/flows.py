@@ -6,6 +6,7 @@ called from two places is two contexts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,11 @@ class Context:
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: index for index, tensor in enumerate(self.graph.inputs)}
+
+    @functools.cached_property
+    def held(self) -> dict[str, Any]:
+        """The eager tensors that the graph has as constants, by the constants' names."""
+        return {inside.name: outside for outside, inside in self.graph.captures if inside.op.type == "Const"}
 
     def key(self, tensor: Any) -> Key:
         """The key of one of the graph's tensors."""
@@ -162,6 +168,9 @@ class Flow:
         op = tensor.op
         if op.type == "Placeholder":
             return self.fed(context, tensor)
+        if op.type == "Const":  # of a small eager tensor the graph holds the value
+            outside = context.held.get(tensor.name)
+            return [] if outside is None else [Node("", (self.key(outside),), (key,))]
         if op.type in SHAPE_ONLY or not op.inputs:
             return []
         cache = (context.number, op.name)
