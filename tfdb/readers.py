@@ -34,6 +34,16 @@ class Step:
     outputs: tuple[Key, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cone:
+    """How to compute a tensor: the ops to run, by what they give, and the tensors to begin with."""
+
+    key: Key
+    steps: dict[Key, Step]
+    taken: tuple[Any, ...]
+    places: tuple[Key, ...]
+
+
 class Reading:
     """What a hook takes (`taken`) so that each of `tensors` can be shown."""
 
@@ -41,25 +51,14 @@ class Reading:
         self.tensors = list(tensors)
         self.taken: list[Any] = []
         self.places: dict[Key, int] = {}
-        self.steps: dict[Key, Step] = {}
         self.constants: dict[Key, Any] = {}
         self.runs: dict[int, Callable[[Sequence[Any]], list[Any]]] = {}
-        self.keys = [self.plan(tensor) for tensor in self.tensors]
-
-    def plan(self, tensor: Any) -> Key:
-        """Take what this tensor can be computed from, or itself."""
-        steps, taken = cone(tensor)
-        if len(steps) > MOST_OPS:
-            steps, taken = {}, [tensor]
-            key = key_of(tensor)
-        else:
-            key = key_of(outside(tensor))
-        self.steps.update({each: step for each, step in steps.items() if each not in self.places})
-        for each in taken:
-            if key_of(each) not in self.places:
-                self.places[key_of(each)] = len(self.taken)
-                self.taken.append(each)
-        return key
+        self.cones = [cone(tensor) for tensor in self.tensors]
+        for each in self.cones:
+            for key, tensor in zip(each.places, each.taken, strict=True):
+                if key not in self.places:
+                    self.places[key] = len(self.taken)
+                    self.taken.append(tensor)
 
     def constant(self, step: Step) -> list[Any]:
         """The value of a Const, made once."""
@@ -92,32 +91,32 @@ class PassValues(Sequence[Any]):
         return len(self.reading.tensors)
 
     def __getitem__(self, index: Any) -> Any:
-        key = self.reading.keys[index]
-        value = self.at_hand(key)
-        return self.compute(key) if value is None else value
+        wanted = self.reading.cones[index]
+        value = self.at_hand(wanted.key)
+        return self.compute(wanted) if value is None else value
 
     def at_hand(self, key: Key) -> Any:
         """A value that was taken, or computed before; None for any other."""
         place = self.reading.places.get(key)
         return self.given[place] if place is not None else self.known.get(key)
 
-    def compute(self, wanted: Key) -> Any:
+    def compute(self, wanted: Cone) -> Any:
         """Run the ops that a value is still in need of.
 
         Raises:
             NotReached: one of them fails, as it does in the program's own graph.
         """
         with internals_graphs.unrecorded():
-            waiting = [wanted]
+            waiting = [wanted.key]
             while waiting:
-                step = self.reading.steps[waiting[-1]]
+                step = wanted.steps[waiting[-1]]
                 missing = [key for key in step.inputs if self.at_hand(key) is None]
                 waiting += missing
                 if not missing:
                     waiting.pop()
                     made = self.reading.run(step, [self.at_hand(key) for key in step.inputs])
                     self.known.update(zip(step.outputs, made, strict=False))
-        return self.known[wanted]
+        return self.known[wanted.key]
 
     def carried(self, hook: Any) -> list[tuple[Any, Any]]:
         """Each tensor of the hook's own graph whose value is at hand, with that value."""
@@ -150,7 +149,20 @@ def is_rewritten(op: Any) -> bool:
     return op.type in REWRITTEN and bool(op.outputs[0].dtype.is_floating or op.outputs[0].dtype.is_complex)
 
 
-def cone(tensor: Any) -> tuple[dict[Key, Step], list[Any]]:
+def cone(tensor: Any) -> Cone:
+    """How to compute a tensor from what nothing is rewritten across; found once for all hooks of its graph."""
+    found = vars(tensor.graph).setdefault("tfdb_cones", {})
+    if tensor.name not in found:
+        steps, taken = walk(tensor)
+        key = key_of(outside(tensor))
+        if len(steps) > MOST_OPS:
+            steps, taken, key = {}, [tensor], key_of(tensor)
+        found[tensor.name] = Cone(key, steps, tuple(taken), tuple(map(key_of, taken)))
+    cached: Cone = found[tensor.name]
+    return cached
+
+
+def walk(tensor: Any) -> tuple[dict[Key, Step], list[Any]]:
     """The ops that a tensor is computed from, as far as they may be rewritten, and the tensors that these begin with.
 
     The walk ends early where the ops are more than `MOST_OPS`.
