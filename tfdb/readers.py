@@ -151,15 +151,17 @@ def is_rewritten(op: Any) -> bool:
 
 def cone(tensor: Any) -> Cone:
     """How to compute a tensor from what nothing is rewritten across; found once for all hooks of its graph."""
-    found = vars(tensor.graph).setdefault("tfdb_cones", {})
+    graph = tensor.graph
+    found: dict[str, Cone] | None = getattr(graph, "tfdb_cones", None)
+    if found is None:
+        found = graph.tfdb_cones = {}
     if tensor.name not in found:
         steps, taken = walk(tensor)
         key = key_of(outside(tensor))
         if len(steps) > MOST_OPS:
             steps, taken, key = {}, [tensor], key_of(tensor)
         found[tensor.name] = Cone(key, steps, tuple(taken), tuple(map(key_of, taken)))
-    cached: Cone = found[tensor.name]
-    return cached
+    return found[tensor.name]
 
 
 def walk(tensor: Any) -> tuple[dict[Key, Step], list[Any]]:
