@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdb
 from tfdb import frozen, session
@@ -480,3 +481,21 @@ def test_effects_are_read_from_the_source() -> None:
         ("scale = 3.0", "effect"),
         ("noise = np.random.normal(size=3)", "random"),
     ]
+
+
+def test_what_arguments_take_is_counted_now_and_then_and_what_may_change_is_copied_each_time() -> None:
+    ring = Ring(most_bytes=100_000)
+    function = tf.function(lambda *args, **kwargs: args)
+    array = np.zeros(10, "float32")
+    for n in range(12):
+        ring.called(function, (tf.zeros([5000]), tf.constant(n)), {})
+        array[:] = n
+        ring.called(function, (array,), {"more": [array]})
+    kept = [each for each in ring if each.args[0] is not array and len(each.args) == 1]
+    assert len(list(ring)) == 8 and len(kept) == 4
+    for each in kept:
+        assert each.args[0][0] == each.kwargs["more"][0][0] == each.number // 2 - 1
+    assert all(each.nbytes == 20_004 for each in ring if len(each.args) == 2)
+    for _ in range(9):
+        ring.called(function, (tf.zeros([20_000]),), {})
+    assert len(list(ring)) == 1  # of the program's 720 kB

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tfdb import internals, internals_graphs, internals_stacks
+from tfdb import internals, internals_graphs, internals_numerics, internals_stacks
 from tfdb.sourcemap import activations
 
 
@@ -107,7 +107,7 @@ class CallDoor:
 
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`call_flat`, keeping the list of active calls."""
-        eagerly, inside = internals.eagerly(), self.inside
+        eagerly, inside = internals_numerics.eagerly(), self.inside
 
         def call_flat(function: Any, *args: Any) -> Any:
             if inside.call or not eagerly():

@@ -121,7 +121,7 @@ def scaling(original: Callable[..., None]) -> Callable[..., None]:
 def calling(original: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.function`'s call: knows the arguments of the running call, and raises what ended it clean."""
 
-    eagerly, local = internals.eagerly(), gate.local  # this is done at every step of the program
+    eagerly, local = internals_numerics.eagerly(), gate.local  # this is done at every step of the program
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not gate.active or local.busy:

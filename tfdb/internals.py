@@ -132,12 +132,7 @@ def func_graph_class() -> type:
 
 def executing_eagerly() -> bool:
     """Whether ops run at once on this thread; TensorFlow must be loaded."""
-    return bool(eagerly()())
-
-
-def eagerly() -> Callable[[], bool]:
-    """The function that says so, to be called at every step of a program."""
-    return private("eager.context", "executing_eagerly")
+    return private("eager.context", "executing_eagerly")()
 
 
 def current_graph() -> Any | None:

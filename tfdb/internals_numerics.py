@@ -50,6 +50,20 @@ class Everything:
 numerics_check = NumericsCheck()
 
 
+def eagerly() -> Callable[[], bool]:
+    """The function that says whether ops run at once on this thread; TensorFlow's own, in one call and not three."""
+    private("eager.context", "executing_eagerly")
+    module: Any = sys.modules["tensorflow.python.eager.context"]
+    if not hasattr(module, "_context") or not hasattr(module.context(), "_thread_local_data"):
+        return private("eager.context", "executing_eagerly")
+
+    def executing() -> bool:
+        context = module._context
+        return context._thread_local_data.is_eager if context is not None else module.executing_eagerly()
+
+    return executing
+
+
 def under_xla() -> bool:
     """Whether this thread traces a function that XLA compiles."""
     graph = current_graph()

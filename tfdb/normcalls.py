@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from . import internals, normlook, skips
+from . import internals, internals_numerics, normlook, skips
 
 
 def calling(watch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.function`'s call: counts it, reads what compiled code found, and raises what ended it clean."""
 
-    eagerly = internals.eagerly()  # this is done at every step of the program
+    eagerly = internals_numerics.eagerly()  # this is done at every step of the program
 
     def __call__(function: Any, *args: Any, **kwargs: Any) -> Any:
         if watch.aside:

@@ -1,8 +1,10 @@
 """Outermost calls of `tf.function`s -> the last few of them, with their arguments, to be run again.
 
 Arguments are kept by reference (small numpy arrays are copied, for the program may write to them), so keeping costs
-memory only: `MOST_CALLS` calls and `MOST_BYTES` of arguments and state, the newest call always.  The variables' values
-at the call are kept only where the call is slowed down by stops anyway.
+memory only: `MOST_CALLS` calls and `MOST_BYTES` of arguments and state, the newest call always.  What arguments take
+is counted at every `COUNTED_EVERY`th call of a function only, where nothing has to be copied: it is asked at every
+step of the program, and changes little from step to step.  The variables' values at the call are kept only where the
+call is slowed down by stops anyway.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 MOST_CALLS = 8
 MOST_BYTES = 256 << 20
 COPIED_BYTES = 1 << 16  # a numpy argument up to this size is copied, in some microseconds
+COUNTED_EVERY = 8  # calls; no more than are kept
 
 
 @dataclass(slots=True)  # not frozen: that would double the cost of making one
@@ -56,17 +59,23 @@ class Ring:
         self.nbytes = 0
         self.numbers: dict[int, int] = {}
         self.living: dict[int, Any] = {}
+        self.sizes: dict[int, int] = {}  # of a function's arguments, in bytes, at most so far
+        self.changeable: set[type] = set()  # the types of arguments that the program may write to
         self.lock = threading.Lock()
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], twin: Any = None) -> None:
         """Keep a call that is about to be made; its variables' values too when it goes to a twin, slow as that is."""
-        if args or kwargs:
+        key = id(function)
+        steady = not kwargs and self.numbers.get(key, 0) % COUNTED_EVERY and self.changeable.isdisjoint(map(type, args))
+        if steady and key in self.sizes:
+            nbytes, borrowed = self.sizes[key], False
+        else:
             counter = Counted()
+            self.changeable = counter.changeable
             args = tuple([counter.kept(value) for value in args])
             kwargs = {name: counter.kept(value) for name, value in kwargs.items()}
             nbytes, borrowed = counter.nbytes, counter.borrowed
-        else:
-            nbytes, borrowed = 0, False
+            self.sizes[key] = max(nbytes, self.sizes.get(key, 0))
         values = self.state_of(twin) if twin is not None else None
         nbytes += values.nbytes if values is not None else 0
         with self.lock:
@@ -87,8 +96,8 @@ class Ring:
 
     def forget(self, key: int) -> None:
         """A function is gone, and its id is free for another."""
-        self.living.pop(key, None)
-        self.numbers.pop(key, None)
+        for table in (self.living, self.numbers, self.sizes):
+            table.pop(key, None)
 
     def state_of(self, function: Any) -> State | None:
         """The values of the variables that the function's traces use; of all variables before its first trace."""
@@ -130,6 +139,7 @@ class Counted:
         import numpy as np  # TensorFlow has it by now
 
         self.array = np.ndarray
+        self.changeable = {np.ndarray, list, tuple, dict}
         self.nbytes = 0
         self.borrowed = False
 

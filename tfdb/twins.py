@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
 
-from tfdb import internals, internals_rerun, tracedlines, traces
+from tfdb import internals, internals_numerics, internals_rerun, tracedlines, traces
 from tfdb.linehooks import is_exporting
 from tfdb.linetracer import LineTracer, on_thread
 
@@ -157,7 +157,7 @@ class Twins:
 
     def router(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """What calls a `tf.function`, or its twin where a breakpoint, a step or a late watch needs one."""
-        eagerly, local, needs = internals.eagerly(), self.local, self.needs
+        eagerly, local, needs = internals_numerics.eagerly(), self.local, self.needs
 
         def route(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             __tracebackhide__ = True
@@ -168,7 +168,8 @@ class Twins:
             if not eagerly():
                 return original(self.traced_as(function), *args, **kwargs)
             armed = needs.stepping()
-            if not self.is_concerned(function, armed) or internals.functions_run_eagerly():
+            idle = not armed and not needs.breakpoints()
+            if idle or not self.is_concerned(function, armed) or internals.functions_run_eagerly():
                 needs.called(function, args, kwargs, None)
                 return original(function, *args, **kwargs)
             twin = self.twin(function, armed, needs.retraced)
