@@ -114,7 +114,8 @@ class CallDoor:
                 return original(function, *args)
             frame = sys._getframe(1)
             inside.call = True
-            kept = held(args) if self.keeps(function, frame) else NOTHING
+            likely = self.hooked or self.asked or self.stepped_over() is not None
+            kept = held(args) if likely and self.keeps(function, frame) else NOTHING
             call = self.last = Call(function, args, kept, threading.get_ident(), frame)
             self.active.append(call)
             try:

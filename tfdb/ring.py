@@ -65,8 +65,8 @@ class Ring:
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], twin: Any = None) -> None:
         """Keep a call that is about to be made; its variables' values too when it goes to a twin, slow as that is."""
-        key = id(function)
-        steady = not kwargs and self.numbers.get(key, 0) % COUNTED_EVERY and self.changeable.isdisjoint(map(type, args))
+        key, before = id(function), self.numbers.get(id(function), 0)
+        steady = before % COUNTED_EVERY and not kwargs and self.changeable.isdisjoint(map(type, args))
         if steady and key in self.sizes:
             nbytes, borrowed = self.sizes[key], False
         else:
@@ -79,20 +79,14 @@ class Ring:
         values = self.state_of(twin) if twin is not None else None
         nbytes += values.nbytes if values is not None else 0
         with self.lock:
-            number = self.number(function)
+            number = self.numbers[key] = self.numbers.get(key, 0) + 1
+            if number == 1:
+                self.living[key] = weakref.ref(function, lambda _: self.forget(key))
             made = Record(function, args, kwargs, number, threading.get_ident(), nbytes, values, borrowed)
             self.records.append(made)
             self.nbytes += nbytes
             while len(self.records) > self.most_calls or (len(self.records) > 1 and self.nbytes > self.most_bytes):
                 self.nbytes -= self.records.popleft().nbytes
-
-    def number(self, function: Any) -> int:
-        """Which call of the function this is, from 1."""
-        key = id(function)
-        if key not in self.living:
-            self.living[key] = weakref.ref(function, lambda _: self.forget(key))
-        number = self.numbers[key] = self.numbers.get(key, 0) + 1
-        return number
 
     def forget(self, key: int) -> None:
         """A function is gone, and its id is free for another."""

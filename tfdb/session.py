@@ -51,7 +51,6 @@ class Session:
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
         self.door = CallDoor(self.after_call, lambda: self.quitting, self.planter.ordering.hooked)
-        self.door.stepped_over = lambda: (self.own or self.debugger).stepped_over()
         self.traces = Recorder()
         self.ring = Ring()
         self.keeper = Keeper()
@@ -73,6 +72,7 @@ class Session:
     def needs(self) -> Needs:
         """What the doors of `tf.function`s ask the session."""
         return Needs(
+            lambda: not self.late_watches and (self.own is None or self.own.is_idle()),
             lambda: united((self.own or self.debugger).breakpoints(), self.late_watches),
             lambda: (self.own or self.debugger).is_stepping(),
             self.at_prompt,
@@ -90,6 +90,7 @@ class Session:
         """The pdb of this session, made on first use."""
         if self.own is None:
             self.own = self.make_debugger(self)
+            self.door.stepped_over = self.own.stepped_over
         return self.own
 
     def plant(self, frame: FrameType, condition: Any = True) -> None:
@@ -393,8 +394,6 @@ def using(debugger: Any) -> Iterator[Session]:
 
 def leftovers() -> list[str]:
     """What is still hooked into TensorFlow or the interpreter; empty when all is clean."""
-    names = []
-    for session in _current:
-        for part in session.parts():
-            names += [f"{type(part).__name__}: {owner.__name__}.{name}" for owner, name, _ in part.patches.saved]
-    return names
+    parts = [part for session in _current for part in session.parts()]
+    saved = [(type(part).__name__, owner.__name__, name) for part in parts for owner, name, _ in part.patches.saved]
+    return [f"{part}: {owner}.{name}" for part, owner, name in saved]

@@ -128,7 +128,7 @@ class Calls:
         if depth.inside:
             return None
         depth.inside = True
-        key = id(getattr(function, "python_function", function))  # a call goes to a clone where it is to stop
+        key = id(getattr(function, "_python_function", function))  # a call goes to a clone where it is to stop
         number = self.numbers[key] = self.numbers.get(key, 0) + 1
         call = Call(function, args, kwargs, threading.get_ident(), sys._getframe(2), number)
         self.active.append(call)

@@ -55,10 +55,12 @@ class Twin:
 class Needs:
     """What the session answers for the door: breakpoints now, whether `s` is under way, the threads at a prompt.
 
+    `idle` says quickly that there is no breakpoint and no stepping, as at most calls of a watched program.
     `called` is told of each outermost call, with its arguments and the twin it goes to, or None.  `is_own_trace` knows
     the debugger's trace function, `is_idle_trace` whether a thread can do without it by now.
     """
 
+    idle: Callable[[], bool]
     breakpoints: Callable[[], frozenset[Place]]
     stepping: Callable[[], bool]
     at_prompt: set[int]
@@ -167,9 +169,11 @@ class Twins:
                 return self.call_at_prompt(original, function, args, kwargs)
             if not eagerly():
                 return original(self.traced_as(function), *args, **kwargs)
+            if needs.idle():
+                needs.called(function, args, kwargs, None)
+                return original(function, *args, **kwargs)
             armed = needs.stepping()
-            idle = not armed and not needs.breakpoints()
-            if idle or not self.is_concerned(function, armed) or internals.functions_run_eagerly():
+            if not self.is_concerned(function, armed) or internals.functions_run_eagerly():
                 needs.called(function, args, kwargs, None)
                 return original(function, *args, **kwargs)
             twin = self.twin(function, armed, needs.retraced)

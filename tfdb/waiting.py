@@ -83,6 +83,10 @@ class Waiting(PromptBase):
         """Whether `s` is under way in eager code."""
         return self.stopframe is None and self.stoplineno == 0 and self.session.twins.is_traced()
 
+    def is_idle(self) -> bool:
+        """Whether nothing asks for a stop in a function that is about to be called."""
+        return not self.breaks and not (self.stopframe is None and self.stoplineno == 0)
+
     def stepped_over(self) -> FrameType | None:
         """The frame in which the next line, or the return, is waited for."""
         return self.stopframe if self.stoplineno != -1 else None

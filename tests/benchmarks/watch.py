@@ -3,12 +3,14 @@
     python tests/benchmarks/watch.py [--rounds N] [--models mlp,cnn] [--modes plain,gate] [--json FILE]
 
 Every mode trains its own copy of the same model on the same batches.  The modes take turns, a few steps at a time, in
-one process, so that whatever else the machine does falls on all of them; the ratio is that of the medians of rounds.
+one process, so that whatever else the machine does falls on all of them; the ratio is the median of those of rounds.
+tfdb's modes stand at all the doors that `python -m tfdb -w` stands at, those of breakpoints among them.
 Tracing time and memory come from one fresh process a mode.  "same" says whether the weights after all the rounds are
 bit for bit those of the plain run.
 """
 
 import argparse
+import io
 import json
 import math
 import os
@@ -27,7 +29,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from tfdb import conditions, doors, thresholds  # noqa: E402
+from tfdb import conditions, doors, prompt, session, thresholds  # noqa: E402
 from tfdb.normgate import norms  # noqa: E402
 
 MODES = ("plain", "gate", "grad", "update", "check_numerics", "curt_health", "eager")
@@ -91,6 +93,7 @@ class Subject:
 
     def run(self, count):
         with watched(self.mode):
+            self.model.train_function(self.batches)  # the first call after a change of doors is slow
             begin = time.perf_counter()
             for _ in range(count):
                 self.model.train_function(self.batches)
@@ -104,6 +107,9 @@ class watched:  # noqa: N801
         self.mode, self.tracing = mode, tracing
 
     def __enter__(self):
+        if self.mode == "gate" or self.mode in LIMITS:
+            self.session = session.using(prompt.plain_debugger(io.StringIO(), io.StringIO()))
+            self.session.__enter__().arm()
         if self.mode == "gate":
             doors.install([conditions.parse("nan")], lambda trip: sys.exit(f"tripped: {trip}"))
         elif self.mode in LIMITS:
@@ -114,6 +120,8 @@ class watched:  # noqa: N801
             tf.debugging.experimental.enable_dump_debug_info(tempfile.mkdtemp(), "CURT_HEALTH", 1000)
 
     def __exit__(self, *_):
+        if self.mode == "gate" or self.mode in LIMITS:
+            self.session.__exit__(None, None, None)
         if self.mode == "gate":
             doors.uninstall()
         elif self.mode in LIMITS:
