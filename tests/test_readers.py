@@ -97,3 +97,37 @@ def test_an_op_that_nothing_needs_fails_nobody() -> None:
     line = unused.__code__.co_firstlineno + 2
     output, raised = record(failing(unused), [f"b {line + 1}, good[0] < 0", "c"])
     assert raised is None and "result [2. 2. 2.]" in output
+
+
+def with_condition(condition: str) -> str:
+    def program() -> None:
+        tfdb.set_trace()
+        tf.function(chain)(tf.constant([[1.0, 2.0], [3.0, 4.0]]))
+
+    line = chain.__code__.co_firstlineno + 4
+    output, raised = record(program, [f"b {line}, {condition}", "c", "p 'it ' + 'stops'", "c"])
+    assert raised is None and "Error" not in output, output
+    return output
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "'first' in locals() and 'third' not in locals()",
+        "len(locals()) == 5 and 'second' in dir()",
+        "sorted(locals()) == sorted(vars().keys())",
+        "{**locals()}['first'][0, 0] > 0",
+        "locals().get('first') is not None",
+        "eval('first')[0, 0] > 0",
+        "any(value[0, 0] > 0 for value in [first, second])",
+        "all(second.shape == value.shape for value in [mean * first @ tf.transpose(first)])",
+        "(lambda: first[0, 0] > 0)()",
+        "(found := first)[0, 0] > 0",
+    ],
+)
+def test_a_condition_sees_the_locals_in_any_way_that_python_has(condition: str) -> None:
+    assert "'it stops'" in with_condition(condition)
+
+
+def test_a_condition_may_be_false_in_a_generator() -> None:
+    assert "'it stops'" not in with_condition("any(value[0, 0] > 1e9 for value in [first, second])")

@@ -1,6 +1,7 @@
 """A stack entry and the tensors in it -> the facts that explanations are made from."""
 
 import linecache
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -58,7 +59,7 @@ def function_of(entry: FrameType | LiveFrame) -> str:
     return entry.function if isinstance(entry, LiveFrame) else entry.f_code.co_name
 
 
-def locals_of(entry: FrameType | LiveFrame) -> dict[str, Any]:
+def locals_of(entry: FrameType | LiveFrame) -> Mapping[str, Any]:
     """The local names of a stack entry."""
     return entry.locals if isinstance(entry, LiveFrame) else entry.f_locals
 
@@ -68,7 +69,7 @@ def globals_here(entry: FrameType | LiveFrame) -> dict[str, Any]:
     return entry.globals if isinstance(entry, LiveFrame) else entry.f_globals
 
 
-def looked_up(expression: str, names: dict[str, Any], entry: FrameType | LiveFrame) -> Any:
+def looked_up(expression: str, names: Mapping[str, Any], entry: FrameType | LiveFrame) -> Any:
     """The value of a name or dotted name in a frame, or None."""
     try:
         return eval(expression, {**globals_here(entry), **names})

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
@@ -43,7 +43,7 @@ class TracedFrame:
     firstlineno: int
     arguments: tuple[str, ...]
     globals: dict[str, Any]
-    locals: dict[str, Any]
+    locals: MutableMapping[str, Any]
     attributes: tuple[tuple[Any, str, Any], ...]
     activation: int
     hidden: bool
@@ -186,19 +186,33 @@ def live(frame: TracedFrame, values: Sequence[Any]) -> LiveFrame:
     )
 
 
-class LazyNames(dict[str, Any]):
+class LazyNames(MutableMapping[str, Any]):
     """A frame's locals of one pass, filled as they are asked for."""
 
     def __init__(self, template: Mapping[str, Any], values: Sequence[Any], more: Mapping[str, Any]) -> None:
-        super().__init__({name: part for name, part in template.items() if type(part) is not Filled})
-        self.template = template
+        self.parts = {**more, **template}
         self.values_of_pass = values
-        for name in more.keys() - template.keys():
-            self[name] = more[name]
 
-    def __missing__(self, name: str) -> Any:
-        self[name] = self.template[name].make(self.values_of_pass)
-        return self[name]
+    def __getitem__(self, name: str) -> Any:
+        part = self.parts[name]
+        if type(part) is Filled:
+            part = self.parts[name] = part.make(self.values_of_pass)
+        return part
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.parts[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.parts[name]
 
 
 def lazy(frame: TracedFrame, values: Sequence[Any], more: Mapping[str, Any]) -> LiveFrame:

@@ -6,6 +6,7 @@ import inspect
 import linecache
 import os
 import re
+from collections.abc import MutableMapping
 from types import CodeType
 from typing import Any
 
@@ -24,6 +25,18 @@ def compiled(condition: str) -> CodeType:
         SyntaxError: it is no expression.
     """
     return compile(condition.strip(), "<condition>", "eval")
+
+
+def holds(condition: str, names: dict[str, Any], local: MutableMapping[str, Any]) -> bool:
+    """Whether a breakpoint's condition is true in a frame; generators and lambdas in it see the frame's locals too.
+
+    Raises:
+        Exception: what evaluating it raises.
+    """
+    code = compiled(condition)
+    if any(isinstance(part, CodeType) for part in code.co_consts):
+        names = {**names, **local}
+    return bool(eval(code, names, local))
 
 
 class NamedBreakpoint(bdb.Breakpoint):
@@ -169,7 +182,7 @@ class StopCommands(PendingBreakpoints):
             made.hits += 1
             failed = ""
             try:
-                if made.cond and not eval(compiled(made.cond), frame.f_globals, frame.f_locals):
+                if made.cond and not holds(made.cond, frame.f_globals, frame.f_locals):
                     continue
             except NotReached:
                 raise
