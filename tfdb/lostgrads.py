@@ -88,10 +88,15 @@ class Inquiry:
         best = most_blamed([each for each in cuts.values() if each])
         if best is None:
             return None
-        names = tuple(self.question.names[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
-        more = self.others(cuts, best)
         source = next(self.question.sources[i] for i, each in cuts.items() if any(same(cut, best) for cut in each))
-        return Answer(best, self.line(best, source), names, tuple(more), self.how(best))
+        line = self.line(best, source)
+        more = list(self.others(cuts, best))
+        told = (best.kind, line, op_of(best))
+        alike = [each for each in more if each.names and (each.cut.kind, each.line, op_of(each.cut)) == told]
+        own = {n for i, each in cuts.items() if any(same(c, best) for c in each) for n in [self.question.names[i]]}
+        own |= {name for each in alike for name in each.names}
+        names = tuple(name for i, name in enumerate(self.question.names) if i in cuts and name in own)
+        return Answer(best, line, names, tuple(each for each in more if each not in alike), self.how(best))
 
     def others(self, cuts: Mapping[int, Sequence[Cut]], best: Cut) -> Iterator[Answer]:
         """The cuts of variables that the best one does not explain, then other cuts of those that it does."""
@@ -318,6 +323,11 @@ def nearest(at: UserLine, first: int, names: set[str] | None) -> tuple[UserLine,
 def is_float(dtype: Any) -> bool:
     """Whether a dtype is of numbers that can have a gradient."""
     return bool(dtype.is_floating or dtype.is_complex)
+
+
+def op_of(cut: Cut) -> str:
+    """The op that the words about a cut are of; "" where they are of the tape or the source."""
+    return cut.node.op if cut.node is not None and cut.kind in ("op", "unregistered", "custom", "assign") else ""
 
 
 def same(one: Cut, other: Cut) -> bool:
