@@ -29,6 +29,12 @@ NAN, INF = np.nan, np.inf
         (facts("Log1p", [0.5, -1], output=[0.4, -INF]), ["x is -1 at [1]", "minus infinity"]),
         (facts("Log1p", [0.5, -2], output=[0.4, NAN]), ["x is -2 at [1]", "not a number"]),
         (facts("PyFunc", [1, -1], output=[0, NAN]), ["Python function", "nan at [1]", "finite inputs"]),
+        (
+            facts("RealDiv", [1, 0], [1, 0], output=[1, NAN], forward="Atan2"),
+            ["x is 0 at [1] and y is 0 at [1]", "atan2"],
+        ),
+        (facts("RealDiv", [1, 0], output=[1, NAN], forward="Cumprod"), ["x is 0 at [1]", "cumprod"]),
+        (facts("RealDiv", [1, 0], output=[1, NAN], forward="Igamma"), ["x is 0 at [1]", "in the gradient of Igamma"]),
         (facts("Sqrt", [4, -1], output=[2, NAN]), ["x is -1 at [1]", "negative"]),
         (facts("Rsqrt", [0, 1], output=[INF, 1]), ["x is 0 at [0]"]),
         (facts("RealDiv", [1, 2], [1, 0], output=[1, INF]), ["y is 0 at [1]", "division by 0"]),

@@ -100,8 +100,9 @@ def explain(facts: Facts) -> tuple[str, str]:
     rules: list[Rule] = []
     if facts.forward_op is not None and not facts.hidden:
         rules.append(slope)
-    rules += [empty, RULES[facts.op]] if facts.op in RULES else [empty]
-    rules += [overflow, carried]
+    own = facts.hidden or facts.forward_op in (None, facts.op)  # else the inputs are those of another op
+    rules += [empty, RULES[facts.op]] if facts.op in RULES and own else [empty]
+    rules += [overflow, carried] if own else [carried, backward]
     with np.errstate(all="ignore"):
         for rule in rules:
             if found := rule(facts):
@@ -294,6 +295,17 @@ def slope(facts: Facts) -> tuple[str, str] | None:
     return f"{name} is {value(found[1])}{at(found[0])}: {text}{tail}", fix
 
 
+def backward(facts: Facts) -> tuple[str, str] | None:
+    """The element of each of the forward op's inputs at which the gradient op makes a bad value."""
+    found = [(facts.name(index), facts.blamed(index)) for index in range(len(facts.inputs))]
+    elements = [f"{name} is {value(element[1])}{at(element[0])}" for name, element in found if element is not None]
+    if not elements:
+        return None
+    general = f"{facts.op}, in the gradient of {facts.forward_op}, makes a bad value of it"
+    text, fix = edges.BACKWARD.get(facts.forward_op or "", (general, ""))
+    return f"{' and '.join(elements)}: {text}", fix
+
+
 def first_at(facts: Facts, index: int, places: tuple[float, ...]) -> tuple[tuple[int, ...], float] | None:
     """The first element of an input that has one of these values."""
     array = facts.inputs[index] if index < len(facts.inputs) else np.zeros(0)
@@ -375,4 +387,6 @@ DECIDING: dict[str, tuple[int, ...]] = {
     op: (0,) for op, rule in RULES.items() if rule not in (softmax, ctc, labels, python)
 }
 DECIDING |= dict.fromkeys(("RealDiv", "Div", "FloorDiv", "FloorMod"), (1,))
-DECIDING |= dict.fromkeys(("Mul", "AddV2", "Sub", "Pow"), (0, 1)) | dict.fromkeys(("Square", "Cast"), (0,))
+DECIDING |= dict.fromkeys(("Mul", "AddV2", "Sub", "Pow", "Atan2"), (0, 1)) | dict.fromkeys(
+    ("Square", "Cast", "Cumprod"), (0,)
+)

@@ -234,3 +234,15 @@ SLOPES: dict[str, tuple[str, str, int, tuple[float, ...]]] = {
     "Rsqrt": ("the slope of 1/sqrt(x) at 0 is infinite", "add a small epsilon under the root", 0, (0.0,)),
     "Norm": ("the slope of a norm at 0 is infinite", "tf.sqrt(tf.reduce_sum(x * x) + 1e-12)", 0, (0.0,)),
 }
+
+# Ops whose gradient fails where the op itself does not, at values of several inputs or of its own: cause and fix.
+BACKWARD: dict[str, tuple[str, str]] = {
+    "Atan2": (
+        "the slope of atan2 at the origin is 0/0",
+        "keep the point away from the origin: add a small epsilon to both arguments where both are 0",
+    ),
+    "Cumprod": (
+        "the gradient of cumprod divides by its argument",
+        "keep the factors away from 0, or take tf.exp(tf.cumsum(tf.math.log(x)))",
+    ),
+}
