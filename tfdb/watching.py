@@ -55,7 +55,7 @@ class Watching:
         self.searching = searching
         self.watches: list[Watch] = []
         self.importing: ImportWatch | None = None
-        self.masked: list[Any] = []  # the gates of which it has been said
+        self.masked: list[Any] = []  # the steps of which it has been said
         self.recording = False  # all columns of `grads`
         self.silent = False  # note the first origin of a NaN, and stop for nothing
         self.noted: Origin | None = None
@@ -137,9 +137,9 @@ class Watching:
         return None if passed else origin
 
     def say_masked(self, trip: Trip) -> None:
-        """Say it once of a gate that what it sees is masked by the program."""
-        if trip.masked and trip.place not in self.masked:
-            self.masked.append(trip.place)
+        """Say it once of a step that the program masks what its gates see."""
+        if trip.masked and trip.step not in self.masked:
+            self.masked.append(trip.step)
             number = tripreports.step_number(trip)
             step = f" at step {number}" if number is not None else ""
             what = {"nan": "NaN", "inf": "infinite"}.get(trip.reason, "bad")
