@@ -125,3 +125,31 @@ def test_calls_that_n_does_not_go_over_itself_keep_nothing(tf: Any) -> None:
         end
         """,
     )
+
+
+def test_graphs_that_run_for_what_the_user_types_are_not_the_programs_last_call(tf: Any) -> None:
+    work, _ = writer(tf)
+    ready = tf.function(lambda x: x + 1.0).get_concrete_function(tf.constant(1.0))
+
+    def program() -> None:
+        tfdb.set_trace()
+        result = work(tf.constant(2.0))
+        print("end", ready(result).numpy())
+
+    play(
+        program,
+        """
+        ...
+        (tfdb) n
+        ...
+        (tfdb) p tf.vectorized_map(lambda v: v * 2.0, tf.stack([result, result])).shape
+        TensorShape([2])
+        (tfdb) p ready(result).shape
+        TensorShape([])
+        (tfdb) lt -n first$
+        1 tensor of work · 1 computed again
+        ...
+        (tfdb) c
+        end 46.0
+        """,
+    )

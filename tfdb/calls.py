@@ -55,10 +55,12 @@ class CallDoor:
         after_call: Callable[[FrameType], None],
         meant: Callable[[], BaseException | None],
         hooked: Container[str] = (),
+        at_prompt: Container[int] = (),
     ) -> None:
         self.after_call = after_call
         self.meant = meant
         self.hooked = hooked  # names of functions that hold hooks
+        self.at_prompt = at_prompt  # threads whose calls the user types: the program's last one stays the last
         self.last: Call | None = None
         self.asked: set[str] = set()  # names of functions that were looked at after a call
         self.stepped_over: Callable[[], FrameType | None] = lambda: None
@@ -108,6 +110,7 @@ class CallDoor:
     def watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """`call_flat`, keeping the list of active calls."""
         eagerly, inside = internals_numerics.eagerly(), self.inside
+        at_prompt = self.at_prompt
 
         def call_flat(function: Any, *args: Any) -> Any:
             if inside.call or not eagerly():
@@ -116,7 +119,9 @@ class CallDoor:
             inside.call = True
             likely = self.hooked or self.asked or self.stepped_over() is not None
             kept = held(args) if likely and self.keeps(function, frame) else NOTHING
-            call = self.last = Call(function, args, kept, threading.get_ident(), frame)
+            call = Call(function, args, kept, threading.get_ident(), frame)
+            if call.thread not in at_prompt:
+                self.last = call
             self.active.append(call)
             try:
                 return original(function, *args)

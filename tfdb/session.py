@@ -50,7 +50,7 @@ class Session:
         self.late_watches: frozenset[tuple[str, int]] = frozenset()  # as breakpoints: they need functions traced anew
         self.watches: Any = None  # the prompt row's, where there is one
         self.planter = Planter(self.on_hit, self.could_not_plant)
-        self.door = CallDoor(self.after_call, lambda: self.quitting, self.planter.ordering.hooked)
+        self.door = CallDoor(self.after_call, lambda: self.quitting, self.planter.ordering.hooked, self.at_prompt)
         self.traces = Recorder()
         self.ring = Ring()
         self.keeper = Keeper()
