@@ -1,5 +1,6 @@
 """The replay: from a trip to the op and the user's line, with live frames and every state put back."""
 
+import gc
 from collections.abc import Callable, Iterator
 from inspect import currentframe
 
@@ -31,6 +32,22 @@ def here() -> int:
     frame = currentframe()
     assert frame is not None and frame.f_back is not None
     return frame.f_back.f_lineno
+
+
+def test_what_a_replay_does_not_use_is_no_warning(origins: list[Origin], caplog: pytest.LogCaptureFixture) -> None:
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        array = tf.TensorArray(tf.float32, 2)
+        array.write(0, x)
+        return tf.sqrt(x)
+
+    step(tf.constant(-1.0))
+    gc.collect()
+    assert [origin.report.op for origin in origins] == ["Sqrt"]
+    assert "never used" not in caplog.text
+    tf.TensorArray(tf.float32, 2).write(0, 1.0)
+    gc.collect()
+    assert "never used" in caplog.text
 
 
 def test_a_gradient_op_is_named_with_the_line_of_its_forward_op(origins: list[Origin]) -> None:

@@ -119,6 +119,48 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert (report["op"], report["line"], report["function"]) == ("Sqrt", 9, "score")
 
 
+def test_watches_keep_their_numbers() -> None:
+    play(
+        tfdb.set_trace,
+        """
+        ...
+        (tfdb) watch nan
+        watch 1  nan
+        (tfdb) watch inf
+        watch 2  inf
+        (tfdb) watch loss > 3
+        watch 3  loss > 3
+        (tfdb) unwatch 2 1
+        no longer: watch 1  nan
+        no longer: watch 2  inf
+        (tfdb) watch
+        watch 3  loss > 3
+        (tfdb) unwatch 1
+        *** no such watch: 1; `watch` lists them
+        (tfdb) watch nan
+        watch 4  nan
+        (tfdb) unwatch
+        no longer: watch 3  loss > 3
+        no longer: watch 4  nan
+        (tfdb) c
+        """,
+    )
+
+
+def test_limits_that_no_step_came_to_are_named_at_the_end(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import tensorflow as tf\n\nv = tf.Variable(2.0)\nwith tf.GradientTape() as tape:\n    loss = v * v\n"
+        "v.assign_sub(0.1 * tape.gradient(loss, v))\n"
+    )
+    limits = ("loss > 100", "grad:nothing > 1", "update > 50")
+    done = run("-m", "tfdb", "--no-prompt", *(word for text in limits for word in ("-w", text)), program)
+    assert done.returncode == 0
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if "no step came to it" in line] == [
+        "watch 2  grad"
+    ]
+
+
 # -- the program's own check ------------------------------------------------------------------------------------------
 
 

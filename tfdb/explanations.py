@@ -58,9 +58,8 @@ def shapes(facts: Facts) -> str | None:
     if found is None:
         return None
     if "reshape" in found[0]:
-        return (
-            f"{what} got {found[1]} elements{source}, which cannot fill a shape of {found[2]} elements or a multiple."
-        )
+        several = "shapes of a multiple of" if "multiple" in found[0] else "a shape of"
+        return f"{what} got {found[1]} elements{source}, which cannot fill {several} {found[2]} elements."
     both = " and ".join(operand.told for operand in facts.operands[:2])
     given = f"shapes {found[1]} and {found[2]}" if found[1] else "shapes"
     return f"{what} was given {given} that do not go together{': ' + both if both else ''}."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfdb.errors import Incompatible
-from tfdb.internals import Patches, private
+from tfdb.internals import Patches, current_graph, private
 
 ASSIGNMENTS = ("assign", "assign_add", "assign_sub")
 READS = ("_read_variable_op", "sparse_read", "gather_nd")
@@ -347,6 +347,24 @@ def map_function(dataset: Any) -> Callable[..., Any] | None:
 
 
 @contextlib.contextmanager
+def results_may_be_unused() -> Iterator[None]:
+    """Within the block TensorFlow does not log that a result is never used.
+
+    In a graph, where the code is from, it would not either (`array.write(...)` of a TensorArray that is used on).
+    """
+    warn = private("util.tf_should_use", "_add_should_use_warning")
+    module: Any = sys.modules["tensorflow.python.util.tf_should_use"]
+    before = module._add_should_use_warning
+    module._add_should_use_warning = lambda value, *args, **kwargs: (
+        warn(value, *args, **kwargs) if current_graph() is not None else value
+    )
+    try:
+        yield
+    finally:
+        module._add_should_use_warning = before
+
+
+@contextlib.contextmanager
 def eager_functions(eagerly: bool = True) -> Iterator[None]:
     """Within the block a `tf.function` that is called runs as Python, line by line, and needs no thread of a graph.
 
@@ -357,6 +375,7 @@ def eager_functions(eagerly: bool = True) -> Iterator[None]:
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(eagerly)
     try:
-        yield
+        with results_may_be_unused() if eagerly else contextlib.nullcontext():
+            yield
     finally:
         tf.config.run_functions_eagerly(before)

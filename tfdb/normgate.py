@@ -44,6 +44,7 @@ class NormWatch:
         self.book = Book()
         self.current: Crossing | None = None  # while its stop lasts
         self.meant: BaseException | None = None
+        self.seen: set[Threshold] = set()  # those that some step has come to
         self.fresh: list[Any] = []
         self.compiled: dict[int, list[Any]] = {}
 

@@ -132,6 +132,7 @@ def place_of(watch: Any, given: Given, variables: list[Any]) -> Place | None:
     kinds = ("update",) if given.kind == "update" else ("grad", "loss", "expression")
     concerned = [(t, chosen(t, names)) for t in watch.thresholds if t.kind in kinds]
     concerned = [(t, places) for t, places in concerned if places]
+    watch.seen.update(threshold for threshold, _ in concerned)
     wanted = watch.columns(given.kind)
     if not concerned and not wanted:
         return None

@@ -11,9 +11,11 @@ from typing import Any
 from tfdb import internals, progress, render, screens, skips
 from tfdb.errors import Quit, TfdbError
 from tfdb.gate import Trip, gate
+from tfdb.normgate import norms
 from tfdb.program import Ending
 from tfdb.report import Frame, Report
 from tfdb.session import Session
+from tfdb.thresholds import Threshold
 from tfdb.tripreports import Origin, live_frame
 from tfdb.watching import Watching
 
@@ -29,6 +31,8 @@ class WatchStops:
         self.session = session
         self.ending = ending
         self.watching = Watching(self.tripped, self.searching)
+        self.numbers: list[int] = []  # of the watches, which keep them as long as they last
+        self.last_number = 0
         self.trip: Trip | None = None
         self.skipped = False
 
@@ -42,7 +46,11 @@ class WatchStops:
         Raises:
             conditions.WatchError: a text that cannot be understood.
         """
+        before = len(self.watching.watches)
         self.watching.start(texts)
+        for _ in self.watching.watches[before:]:
+            self.last_number += 1
+            self.numbers.append(self.last_number)
         self.retrace_for_watches()
 
     def retrace_for_watches(self) -> None:
@@ -62,7 +70,7 @@ class WatchStops:
         """A line for each watch: its number, the condition, how often it stopped the program."""
         return [
             f"watch {number}  {watch}{hit_text(gate.hits.get(watch, 0))}{passed_text(gate.passed_over.get(watch, 0))}"
-            for number, watch in enumerate(self.watching.watches, 1)
+            for number, watch in zip(self.numbers, self.watching.watches, strict=False)
         ]
 
     def remove(self, numbers: Sequence[int]) -> list[str]:
@@ -71,16 +79,27 @@ class WatchStops:
         Raises:
             ValueError: there is no watch with one of the numbers.
         """
-        lines, watches = self.listing(), list(self.watching.watches)
-        chosen = sorted(numbers or range(1, len(watches) + 1))
-        if any(not 0 < number <= len(watches) for number in chosen):
+        lines = dict(zip(self.numbers, self.listing(), strict=True))
+        chosen = sorted(set(numbers or lines))
+        if any(number not in lines for number in chosen):
             raise ValueError(f"no watch {chosen}")
-        kept = [str(watch) for number, watch in enumerate(watches, 1) if number not in chosen]
+        known = zip(self.numbers, list(self.watching.watches), strict=True)
+        kept = [str(watch) for number, watch in known if number not in chosen]
+        self.numbers = [number for number in self.numbers if number not in chosen]
         self.watching.stop()
         if kept or self.watching.recording or self.watching.silent:
             self.watching.start(kept)
         self.retrace_for_watches()
-        return [lines[number - 1] for number in chosen]
+        return [lines[number] for number in chosen]
+
+    def not_looked_at(self) -> list[str]:
+        """A line for each limit or expression that no step has come to: it has stopped nothing, whatever it says."""
+        known = zip(self.numbers, self.watching.watches, strict=False)
+        unseen = [(number, each) for number, each in known if isinstance(each, Threshold) and each not in norms.seen]
+        return [
+            f"watch {number}  {each}: no step came to it: it is looked at where gradients are applied"
+            for number, each in unseen
+        ]
 
     def tripped(self, trip: Trip | None, origin: Origin) -> bool:
         """A step went bad: say so, in the user's frame of the origin.  Returns whether the user skips its update."""

@@ -222,7 +222,8 @@ def ring_lines(ring: Any) -> list[str]:
         for back, record in rerun.calls(ring)
     ]
     limit = f"{ring.most_calls} calls, {render.size_text(ring.most_bytes)}"
-    return [*lines, f"{len(lines)} calls, {render.size_text(ring.nbytes)} at most; the limit is {limit}"]
+    calls = "1 call" if len(lines) == 1 else f"{len(lines)} calls"
+    return [*lines, f"{calls}, {render.size_text(ring.nbytes)} at most; the limit is {limit}"]
 
 
 def raised(error: Exception) -> str:

@@ -125,10 +125,12 @@ class StopCommands(PendingBreakpoints):
             self.message(note)
 
     def note_at_end(self) -> None:
-        """The program is over: name the breakpoints on ops and layers that nothing has met."""
+        """The program is over: name the breakpoints and the limits that nothing has met."""
         for kind, pattern in self.session.op_breaks.missed():
             self.message(opbreaks.never_met(kind, pattern))
         self.note_pending()
+        for line in self.session.watches.not_looked_at() if self.session.watches is not None else ():
+            self.message(line)
 
     def add_named(self, name: str, condition: str, temporary: bool) -> None:
         """Set a breakpoint on no line; it is in pdb's own table, so that `cl`, `disable`, ... work on it."""
