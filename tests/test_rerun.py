@@ -396,7 +396,7 @@ def test_what_cannot_be_run_again_is_said(tf: Any) -> None:
         *** -n takes a number of calls: rerun [FUNCTION] [-n K] [--keep]
         (tfdb) rerun -l
         latest  f · call 1 · 4B · variables not kept
-        1 calls, 4B at most; the limit is 8 calls, 256MiB
+        1 call, 4B at most; the limit is 8 calls, 256MiB
         (tfdb) c
         on
     """)  # fmt: skip
