@@ -48,9 +48,12 @@ class WatchStops:
         """
         before = len(self.watching.watches)
         self.watching.start(texts)
-        for _ in self.watching.watches[before:]:
+        for watch in self.watching.watches[before:]:
             self.last_number += 1
             self.numbers.append(self.last_number)
+            if watch not in self.watching.watches[:before]:  # one that went before it may have been the same
+                gate.hits.pop(watch, None)
+                gate.passed_over.pop(watch, None)
         self.retrace_for_watches()
 
     def retrace_for_watches(self) -> None:
