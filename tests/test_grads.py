@@ -121,6 +121,10 @@ def test_gradients_on_demand() -> None:
     assert row.norm == pytest.approx(math.sqrt(20))
     with pytest.raises(TfdbError, match="runs the model"):
         gradrows.on_demand(lambda: tf.constant(2.0), None)
+    with pytest.raises(TfdbError, match="runs the model"):  # its tape is gone
+        gradrows.on_demand(lambda: tf.constant(2.0), lambda: [w])
+    (row,) = gradrows.on_demand(lambda: tf.reduce_sum(tf.stop_gradient(x)), lambda: x)
+    assert row.lost
 
 
 def typed(net: keras.Model, *commands: str) -> str:

@@ -774,5 +774,5 @@ def test_the_exploding_network_is_caught_before_the_update(tmp_path: Path) -> No
     assert (found["reason"], found["step"], found["function"]) == ("grad", 3, "train_step")
     assert lines[found["line"] - 1].strip() == "variable.assign_sub(0.001 * gradient)"
     assert found["variables"] == ["recurrent"]
-    assert "step 1" in done.stdout
+    assert "step 1" in done.stdout and "  spread    recurrent\n" in done.stdout
     assert "step 2" not in done.stdout

@@ -62,8 +62,9 @@ def on_demand(loss: Callable[[], Any], sources: Callable[[], Any] | None) -> lis
         value = loss()
         if not is_floating(value):
             raise TfdbError("the loss must be a tensor of floats")
-        leaves = wanted or list(tape.watched_variables())
-    if not leaves:
+        read = list(tape.watched_variables())
+    leaves = wanted or read
+    if not read and not tensors:
         raise TfdbError("nothing is computed there: give an expression that runs the model, as loss_fn(y, model(x))")
     gradients = tape.gradient(value, leaves)
     return list(rows_of(leaves, gradients))

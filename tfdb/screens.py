@@ -146,7 +146,7 @@ def named(value: NamedSummary, width: int, color: bool = False) -> str:
 
 def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     """The rows that are prose."""
-    rows = [("cause", report.cause), ("path", path_text(report, color)), ("fix", report.fix)]
+    rows = [("cause", report.cause), reached(report, color), ("fix", report.fix)]
     rows += [("note", note) for note in report.notes]
     ended = report.reason in ("grad", "watch", "none-grad") or report.place in ("", "check")
     how = "skip" if report.skips else "update"
@@ -155,15 +155,15 @@ def sentences(report: Report, color: bool = False) -> list[tuple[str, str]]:
     return rows if ended and report.place != "near" else [*rows, ("then", GOING_ON[how])]
 
 
-def path_text(report: Report, color: bool) -> str:
-    """The values on the way, and the variables that the bad ones were about to reach."""
-    steps = [step_text(step, color) for step in report.path]
+def reached(report: Report, color: bool) -> tuple[str, str]:
+    """A row of the variables to blame; or of the values on the way and the variables they were about to reach."""
     if report.variables and report.reason in ("grad", "watch", "none-grad"):
-        return listed(report.explained or report.variables, 8)
+        return "spread", listed(report.explained or report.variables, 8)
+    steps = [step_text(step, color) for step in report.path]
     if report.variables and report.place in BEFORE_UPDATE:
         kind = report.stopped or report.reason
         steps.append(f"{red(kind, color)} in {listed(report.variables, 6)}")
-    return " > ".join(steps)
+    return "path", " > ".join(steps)
 
 
 def step_text(step: PathStep, color: bool = False) -> str:

@@ -66,7 +66,7 @@ def name_of(function: Any) -> str:
     """What to call the run of a `tf.function`."""
     name = getattr(getattr(function, "python_function", function), "__name__", "the function")
     if name in KERAS_STEPS:
-        return "this call of the model's train function (steps_per_execution batches)"
+        return "this call of the model's train function, with all its batches,"
     return f"this call of {name}()"
 
 
