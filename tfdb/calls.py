@@ -117,8 +117,7 @@ class CallDoor:
                 return original(function, *args)
             frame = sys._getframe(1)
             inside.call = True
-            likely = self.hooked or self.asked or self.stepped_over() is not None
-            kept = held(args) if likely and self.keeps(function, frame) else NOTHING
+            kept = held(args) if self.keeps(function, frame) else NOTHING
             call = Call(function, args, kept, threading.get_ident(), frame)
             if call.thread not in at_prompt:
                 self.last = call

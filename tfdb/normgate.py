@@ -94,7 +94,7 @@ class NormWatch:
     @property
     def aside(self) -> bool:
         """Whether what this thread does now is no step of the program's: a replay, or the debugger's own work."""
-        return self.local.quiet or replaying.local.current is not None
+        return self.local.quiet or replaying.active()
 
     @property
     def scope(self) -> Scope | None:

@@ -20,13 +20,22 @@ from tfdb.linehooks import is_exporting
 from tfdb.linetracer import LineTracer, on_thread
 
 Place = tuple[str, int]
-Met = tuple[frozenset[Place], int, bool, bool]  # breakpoints, traces, whether they meet, whether it is a twin
 
 
 @functools.lru_cache(maxsize=4)
 def united(places: frozenset[Place], more: frozenset[Place]) -> frozenset[Place]:
     """Both sets as one, the same object each time: it is compared at every call of a function."""
     return places | more
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a function was found to be: for which breakpoints, at how many traces; whether it meets one, is a twin."""
+
+    places: frozenset[Place]
+    traces: int
+    meets: bool
+    is_twin: bool
 
 
 @dataclass(slots=True)
@@ -269,17 +278,17 @@ class Twins:
     def is_concerned(self, function: Any, armed: bool) -> bool:
         """Whether a call may meet a breakpoint: one that was traced tells by the lines that its ops come from."""
         places, known = self.needs.breakpoints(), self.met.get(function)
-        if known is None or known[0] is not places or known[1] != internals.trace_count(function):
-            known = self.met[function] = (places, *self.looked_at(function, places))
-        return known[2] or (armed and not known[3])
+        if known is None or known.places is not places or known.traces != internals.trace_count(function):
+            known = self.met[function] = self.looked_at(function, places)
+        return known.meets or (armed and not known.is_twin)
 
-    def looked_at(self, function: Any, places: frozenset[Place]) -> tuple[int, bool, bool]:
-        """How often a function was traced, whether it may meet a breakpoint, whether it is a twin, which never does."""
-        count = internals.trace_count(function)
-        if function in self.clones or not places or count == 0:
-            return count, bool(places) and function not in self.clones, function in self.clones
+    def looked_at(self, function: Any, places: frozenset[Place]) -> Met:
+        """What a function is to these breakpoints: a twin meets none again, one without traces may meet any."""
+        traced, is_twin = internals.trace_count(function), function in self.clones
+        if is_twin or not places or traced == 0:
+            return Met(places, traced, bool(places) and not is_twin, is_twin)
         lines = tracedlines.user_lines(internals.traced_graphs(function))
-        return count, any(tracedlines.meets(lines, place) for place in places), False
+        return Met(places, traced, any(tracedlines.meets(lines, place) for place in places), is_twin)
 
     def twin(self, function: Any, armed: bool, retraced: Callable[[Any], None] = lambda function: None) -> Twin:
         """The function's twin for the present breakpoints, made when there is none that serves."""
