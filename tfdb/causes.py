@@ -297,13 +297,18 @@ def slope(facts: Facts) -> tuple[str, str] | None:
 
 def backward(facts: Facts) -> tuple[str, str] | None:
     """The element of each of the forward op's inputs at which the gradient op makes a bad value."""
-    found = [(facts.name(index), facts.blamed(index)) for index in range(len(facts.inputs))]
-    elements = [f"{name} is {value(element[1])}{at(element[0])}" for name, element in found if element is not None]
+    elements = elements_of(facts, facts.blamed)
     if not elements:
         return None
     general = f"{facts.op}, in the gradient of {facts.forward_op}, makes a bad value of it"
     text, fix = edges.BACKWARD.get(facts.forward_op or "", (general, ""))
-    return f"{' and '.join(elements)}: {text}", fix
+    return f"{elements}: {text}", fix
+
+
+def elements_of(facts: Facts, chosen: Callable[[int], tuple[tuple[int, ...], float] | None]) -> str:
+    """The element that is chosen of each input, with its name: `x is 0 at [1] and y is 0 at [1]`; "" without any."""
+    found = [(facts.name(index), chosen(index)) for index in range(len(facts.inputs))]
+    return " and ".join(f"{name} is {value(each[1])}{at(each[0])}" for name, each in found if each is not None)
 
 
 def first_at(facts: Facts, index: int, places: tuple[float, ...]) -> tuple[tuple[int, ...], float] | None:
@@ -341,9 +346,8 @@ def carried(facts: Facts) -> tuple[str, str] | None:
     word = "inf - inf" if facts.op in ("Sub", "AddV2", "Add", "Sum") else "an infinity"
     zero = any(a.size and (a == 0).any() for a in facts.inputs)
     word = "0 times an infinity" if facts.op in ("Mul", "MatMul", "BatchMatMulV2") and zero else word
-    found = [(facts.name(index), culprit(facts, index)) for index in range(len(facts.inputs))]
-    elements = [f"{name} is {value(element[1])}{at(element[0])}" for name, element in found if element is not None]
-    word = f"{' and '.join(elements)}: {word}" if elements else word
+    elements = elements_of(facts, lambda index: culprit(facts, index))
+    word = f"{elements}: {word}" if elements else word
     return f"{facts.op} turns infinities that no op of this step made into NaN: {word}", (
         "mask with a large finite number, or mask with tf.where after this op"
     )

@@ -93,7 +93,7 @@ class Inquiry:
         more = list(self.others(cuts, best))
         told = (best.kind, line, op_of(best))
         alike = [each for each in more if each.names and (each.cut.kind, each.line, op_of(each.cut)) == told]
-        own = {n for i, each in cuts.items() if any(same(c, best) for c in each) for n in [self.question.names[i]]}
+        own = {self.question.names[i] for i, each in cuts.items() if any(same(cut, best) for cut in each)}
         own |= {name for each in alike for name in each.names}
         names = tuple(name for i, name in enumerate(self.question.names) if i in cuts and name in own)
         return Answer(best, line, names, tuple(each for each in more if each not in alike), self.how(best))

@@ -333,8 +333,8 @@ class Pass:
         order, hook = inside.order, self.study.hook
         if executions.same(inside.graph, hook.graph) and order[root.name] > order.get(hook.name, -1):
             return f"{text}; this stop is before it: stop behind that line"
-        where = "its branch of" if inside.is_body_of(internals.BRANCH_OPS) else ""
-        return f"{text}; a stop behind that line, in {where} {line.function}(), has what it gave".replace("  ", " ")
+        where = "its branch of " if inside.is_body_of(internals.BRANCH_OPS) else ""
+        return f"{text}; a stop behind that line, in {where}{line.function}(), has what it gave"
 
 
 def frontier(level: Evaluation, op: Any) -> Iterator[Any]:
